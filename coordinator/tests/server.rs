@@ -102,6 +102,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         owner: None,
         takes: protocol::cluster::agent::Takes::default(),
         allow_root: false,
+        job_traffic: None,
         started_ms: 1,
     };
     let (instances, holdings) = (Vec::new(), Vec::new());

@@ -1,5 +1,6 @@
 //! The machine itself: kernel, processor, disk.
 
+use std::fs::File;
 use std::path::Path;
 
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
@@ -7,6 +8,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use super::Check;
 use ckpt_engine::arch::{Architecture, Current};
 use ckpt_engine::dump::page_size;
+use ckpt_engine::sys::tun;
 
 /// Below this, interfaces are missing without which nothing works (pidfd_getfd, 5.6; clone3 with
 /// set_tid without root, 5.9).
@@ -15,7 +17,7 @@ const OLDEST: (u32, u32) = (5, 9);
 const LITTLE_ROOM: u64 = 1 << 30;
 
 pub(super) fn checks(jobs: &Path) -> Vec<Check> {
-    vec![kernel(), architecture(), pages(), room(jobs)]
+    vec![kernel(), architecture(), pages(), room(jobs), devices()]
 }
 
 fn kernel() -> Check {
@@ -57,6 +59,20 @@ fn pages() -> Check {
             "page size",
             other.to_string(),
             "a job can be restarted only on machines with pages of this size",
+        ),
+    }
+}
+
+/// Network devices of programs. Nothing is made: a device comes with another call.
+fn devices() -> Check {
+    let name = "network devices of programs";
+    match File::options().read(true).write(true).open(tun::DEVICE) {
+        Ok(_) => Check::ok(name, format!("{} is there", tun::DEVICE)),
+        Err(error) => Check::limited(
+            name,
+            format!("{}: {error}", tun::DEVICE),
+            "an agent can't encrypt jobs' traffic (--encrypt-job-traffic), which needs root and the kernel's driver tun \
+             (modprobe tun)",
         ),
     }
 }

@@ -20,6 +20,8 @@ use protocol::cluster::agent::Holding;
 
 use ckpt_store::CheckpointState;
 
+/// What a later agent must know of an instance that runs here, in its folder.
+pub const RECORD: &str = "instance.json";
 /// Folder of jobs that are being imported.
 const INCOMING: &str = ".incoming";
 /// The folder of copies that come from other agents.
@@ -68,6 +70,16 @@ impl Folders {
         let folder = self.instance(job, instance);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         Ok(folder)
+    }
+
+    /// Whether any instance runs here, or did when the agent was killed.
+    #[must_use]
+    pub fn have_records(&self) -> bool {
+        let has_record =
+            |job: &str, number: &InstanceId| self.instance(job, *number).join(RECORD).exists();
+        let is_served =
+            |job: &String| self.instances(job).iter().any(|number| has_record(job, number));
+        self.jobs().iter().any(is_served)
     }
 
     /// All jobs of which there is something here.

@@ -35,6 +35,7 @@ mod shell_call;
 mod shells;
 mod start;
 mod succession;
+pub mod traffic;
 mod tree;
 mod user;
 mod whereabouts;
@@ -70,6 +71,8 @@ pub struct AgentOptions {
     pub port: Wanted,
     /// Percent of the battery below which the node announces its departure, unless it is being charged; None: never.
     pub leave_below: Option<u8>,
+    /// How jobs' traffic is encrypted; None: not at all.
+    pub traffic: Option<traffic::Options>,
     /// Whether the coordinator is looked for by multicast DNS where none of its addresses answers.
     pub discover: bool,
 }

@@ -22,6 +22,12 @@ pub struct Peers {
     known: Arc<watch::Sender<Whereabouts>>,
 }
 
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peers").finish_non_exhaustive()
+    }
+}
+
 impl Peers {
     /// None yet.
     #[must_use]
@@ -76,6 +82,16 @@ impl Peers {
         self.known.send_modify(|known| known.own_moves += 1);
     }
 
+    /// All of them.
+    pub fn all(&self) -> Vec<Peer> {
+        let known = self.known.borrow();
+        let peer = |(name, place): (&NodeName, &Place)| {
+            let Place { address, key, job_traffic, addresses } = place.clone();
+            Peer { name: name.clone(), address, key, job_traffic, addresses }
+        };
+        known.peers.iter().map(peer).collect()
+    }
+
     /// Addresses of all machines.
     pub fn machines(&self) -> BTreeSet<IpAddr> {
         let known = self.known.borrow();
@@ -91,7 +107,7 @@ impl Peers {
             let known = self.known.borrow();
             (known.peers.get(node).cloned(), known.own_moves)
         };
-        let Place { address, key } = place.ok_or_else(|| DialError::Unknown(node.clone()))?;
+        let Place { address, key, .. } = place.ok_or_else(|| DialError::Unknown(node.clone()))?;
         let (known, way) = (self.known.subscribe(), Some(Way { address, own_moves }));
         let validity = Validity { known, node: node.clone(), key, way };
         let link = self.dialer.peer(node.clone(), address, validity).await?;
@@ -103,7 +119,8 @@ impl Peers {
 
 /// Where a peer is.
 fn place(peer: Peer) -> (NodeName, Place) {
-    (peer.name, Place { address: peer.address, key: peer.key })
+    let Peer { name, address, key, job_traffic, addresses } = peer;
+    (name, Place { address, key, job_traffic, addresses })
 }
 
 #[cfg(test)]
@@ -137,7 +154,8 @@ mod tests {
 
     fn peer(name: &str, address: &str) -> Peer {
         let key = Fingerprint::default();
-        Peer { name: name.parse().unwrap(), address: address.parse().unwrap(), key }
+        let (name, address) = (name.parse().unwrap(), address.parse().unwrap());
+        Peer { name, address, key, job_traffic: None, addresses: Vec::new() }
     }
 
     #[tokio::test]

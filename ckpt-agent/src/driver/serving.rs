@@ -11,6 +11,7 @@ use super::grants::{GrantError, Grants};
 use super::link::PeerLink;
 use super::relay::Hub;
 use super::tree::Lines;
+use crate::driver::traffic::Traffic;
 
 /// Why another agent did not get what it asked for.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,8 @@ pub struct Server {
     pub tree: Option<Lines>,
     /// Which of them are in the making.
     pub busy: Busy,
+    /// What takes packets of jobs; None: they are not encrypted here.
+    pub traffic: Option<Traffic>,
 }
 
 impl Server {
@@ -56,6 +59,15 @@ impl Server {
                 PeerMessage::Tree(first) => {
                     if let Some(lines) = &self.tree {
                         lines.serve(from, link, *first).await;
+                    }
+                    return;
+                }
+                PeerMessage::Packets => {
+                    match &self.traffic {
+                        Some(traffic) => traffic.serve(from, link, body),
+                        None => {
+                            tracing::warn!(%from, "refused: no traffic of jobs is encrypted here")
+                        }
                     }
                     return;
                 }

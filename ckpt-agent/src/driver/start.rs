@@ -32,6 +32,7 @@ use super::report::{Report, Reports};
 use super::serving::Server;
 use super::tree::Lines;
 use super::{AgentError, AgentOptions, clients, coordinator, discover, host, shells, succession};
+use crate::driver::traffic::{self, Jobs, Left, Traffic};
 use crate::port::{Doors, Port, address_towards};
 use crate::rewire::Wires;
 use ckpt_engine::job_init::World;
@@ -56,8 +57,12 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// # Errors
 /// [`AgentError`].
 pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
+    if let Some(traffic) = &options.traffic {
+        traffic.check().map_err(|error| AgentError::Unfit(error.to_string()))?;
+    }
     make_dir(&options.dir)?;
     let _alone = lock(&options.dir)?;
+    settle_traffic(options)?;
     // While there is one thread.
     let takes_jobs = match World::chosen() {
         World::Own => probe::inside_namespaces().made,
@@ -70,10 +75,33 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
         .enable_all()
         .build()
         .map_err(AgentError::system("start the event loop"))?;
-    let result = runtime.block_on(serve(options, takes_jobs));
+    let mut traffic = None;
+    let result = runtime.block_on(serve(options, takes_jobs, &mut traffic));
     // Threads that still copy or wait must not hold up the end.
     runtime.shutdown_background();
+    if let Some(traffic) = traffic {
+        traffic.end(traffic::jobs_in(&Folders::new(options.dir.clone())));
+    }
     result
+}
+
+/// An agent that does not encrypt jobs' traffic takes away what another one of before has left to do it, unless processes
+/// are here whose traffic would go unencrypted then.
+fn settle_traffic(options: &AgentOptions) -> Result<(), AgentError> {
+    // Another agent's, which lives, is left alone.
+    let is_left =
+        || Uid::effective().is_root() && matches!(traffic::left(&options.dir), Ok(Left::Orphaned));
+    if options.traffic.is_some() || !is_left() {
+        return Ok(());
+    }
+    match traffic::jobs_in(&Folders::new(options.dir.clone())) {
+        Jobs::Here => Err(AgentError::Unfit(
+            "start: the traffic of jobs that are here is encrypted; start with --encrypt-job-traffic, or take that away by \
+             'ckptd agent --clear-job-traffic'"
+                .to_owned(),
+        )),
+        Jobs::None => traffic::clear().map_err(|error| AgentError::Unfit(format!("start: {error}"))),
+    }
 }
 
 /// Whether processes of jobs can be looked into, and their connections be seen, by what may be no more than an app of
@@ -172,10 +200,12 @@ fn open_port(
     Ok((port, arrivals))
 }
 
-/// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not.
+/// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not. `encrypts`: what encrypts jobs'
+/// traffic, once there is something.
 async fn serve(
     options: &AgentOptions,
     takes_jobs: Result<(), ProbeError>,
+    encrypts: &mut Option<Traffic>,
 ) -> Result<(), AgentError> {
     let (sender, inbox) = unbounded_channel();
     let reports = Reports::new(sender);
@@ -195,6 +225,8 @@ async fn serve(
         .map_err(AgentError::system("start a thread"))?;
     let grants = Grants::new(name.clone(), identity.trust());
     let peers = Peers::new(dialer.clone(), grants.clone());
+    let traffic = start_traffic(options, &name, &peers, &wires)?;
+    encrypts.clone_from(&traffic);
     let connections = peers.clone();
     let hub = Hub::new(name.clone(), peers.clone());
     let folders = Folders::new(options.dir.clone());
@@ -205,6 +237,7 @@ async fn serve(
     let nominal = host::Nominal::measure(options.speed);
     let mut profile = host::profile(options, &nominal);
     tell_of_jobs(takes_jobs, &mut profile);
+    profile.job_traffic = traffic.as_ref().map(Traffic::offer);
     let sockets = |error: io::Error| AgentError::System {
         what: format!("listen in {}", options.dir.display()),
         error,
@@ -231,6 +264,7 @@ async fn serve(
         busy: busy.clone(),
         keys: Keys::new(folders.clone()),
         lines: lines.clone(),
+        traffic: traffic.clone(),
         reports: reports.clone(),
         give_up,
     };
@@ -238,7 +272,7 @@ async fn serve(
     driver.look_for_survivors();
     task::spawn(beat(beats, reports.clone()));
     task::spawn(coordinator::keep(dialer, reports.clone(), given_up));
-    let server = Server { hub, folders, grants, tree: Some(lines), busy };
+    let server = Server { hub, folders, grants, tree: Some(lines), busy, traffic };
     task::spawn(accept(arrivals, connections, server, reports, replica_folder));
     tracing::info!(%name, dir = %options.dir.display(), "agent");
     let mut service = Service::ready(&format!("a member by the name of {name}"));
@@ -246,6 +280,18 @@ async fn serve(
     service.stopping("ending");
     tokio::time::sleep(LAST_WORDS).await;
     Ok(())
+}
+
+fn start_traffic(
+    options: &AgentOptions,
+    name: &NodeName,
+    peers: &Peers,
+    wires: &Arc<Wires>,
+) -> Result<Option<Traffic>, AgentError> {
+    let Some(wanted) = &options.traffic else { return Ok(None) };
+    Traffic::start(wanted, &options.dir, name.clone(), peers.clone(), wires.clone())
+        .map(Some)
+        .map_err(|error| AgentError::Unfit(format!("encrypt the jobs' traffic: {error}")))
 }
 
 fn battery(options: &AgentOptions) -> host::Battery {
@@ -307,7 +353,11 @@ async fn attend(
         if matches!(report, Report::Node(Event::Terminate)) {
             service.status("leaving the cluster");
         }
-        match driver.handle(report) {
+        let ending = driver.handle(report);
+        if let Some(error) = driver.traffic_failure() {
+            return Err(AgentError::Unfit(format!("encrypt the jobs' traffic: {error}")));
+        }
+        match ending {
             None => {}
             Some(Ending::InOrder) => return Ok(()),
             Some(Ending::Refused(reason)) => return Err(AgentError::Refused(reason)),

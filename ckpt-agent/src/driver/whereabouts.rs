@@ -1,9 +1,10 @@
 //! Where the other machines are, and how long a connection with one is good.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use protocol::cluster::NodeName;
+use protocol::cluster::agent::JobTraffic;
 use protocol::transport::Fingerprint;
 use tokio::sync::watch;
 
@@ -12,6 +13,9 @@ use tokio::sync::watch;
 pub(super) struct Place {
     pub(super) address: SocketAddr,
     pub(super) key: Fingerprint,
+    /// How it encrypts jobs' traffic, and where.
+    pub(super) job_traffic: Option<JobTraffic>,
+    pub(super) addresses: Vec<IpAddr>,
 }
 
 /// Where everybody is.

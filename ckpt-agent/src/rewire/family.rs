@@ -2,7 +2,7 @@
 //! what they accept can become AF_INET, not the other way round.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -22,17 +22,35 @@ const BACKLOG: i32 = 1024;
 /// Where the address can't be had.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     // A kernel without IPv6 has no sockets of that family in its jobs either.
-    let listener = listen_at(mapped(address)).or_else(|_| listen_at(address))?;
+    let listener = listen_at(mapped(address), None).or_else(|_| listen_at(address, None))?;
+    asynchronous(listener)
+}
+
+/// Listens for what comes through a device, at all addresses, by a port of the kernel's choice.
+///
+/// # Errors
+/// Where that can't be had.
+pub fn listen_through(device: &str) -> io::Result<TcpListener> {
+    let at = |any: IpAddr| listen_at(SocketAddr::new(any, 0), Some(device));
+    let listener =
+        at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into()))?;
+    asynchronous(listener)
+}
+
+fn asynchronous(listener: Socket) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener.into())
 }
 
-fn listen_at(address: SocketAddr) -> io::Result<Socket> {
+fn listen_at(address: SocketAddr, device: Option<&str>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // A port of the kernel's choice is shared with nobody until it listens.
     socket.set_reuse_address(address.port() != 0)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
+    }
+    if let Some(device) = device {
+        socket.bind_device(Some(device.as_bytes()))?;
     }
     socket.bind(&SockAddr::from(address))?;
     socket.listen(BACKLOG)?;

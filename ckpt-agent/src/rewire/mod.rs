@@ -33,7 +33,7 @@ use std::io;
 use std::net::SocketAddr;
 
 pub use absent::{AbsentOrder, without_peer};
-pub use family::listen;
+pub use family::{listen, listen_through};
 pub use secret::{Pair, Secret};
 #[cfg(test)]
 pub use tests::test_pair;

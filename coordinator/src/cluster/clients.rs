@@ -250,7 +250,7 @@ impl ClusterMachine {
                 format!("run the job: the cluster remembers {MOST_JOBS} jobs; see 'ckptd rm'");
             return Some((full, 2));
         }
-        if let Some(nowhere) = self.shared.members.nowhere(&caller.user, request.settings.trust) {
+        if let Some(nowhere) = self.shared.members.nowhere(&caller.user, &request.settings) {
             return Some((format!("run the job: {nowhere}"), 125));
         }
         let name = request.name.as_deref()?;

@@ -60,7 +60,7 @@ impl Job {
             *other != node
                 && member.presence == Presence::There
                 && member.is_connected()
-                && self.ledger.is_for(member)
+                && self.ledger.trusts(member)
         });
         let wanted = usize::try_from(self.ledger.settings().copies).unwrap_or(usize::MAX);
         let wanted = wanted.max(1).min(able.count());

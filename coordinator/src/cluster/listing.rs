@@ -10,6 +10,7 @@ use super::members::{Member, Presence};
 use super::rollback::moved_for;
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
+use protocol::cluster::settings::Traffic;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -75,6 +76,10 @@ impl ClusterMachine {
                     "role": self.shared.powers_of(name).describe(),
                     "standby": self.shared.standbys.contains(name),
                     "trust": member.asks_for(&caller.user).ok(),
+                    "job_traffic": match member.profile.job_traffic {
+                        None => Traffic::Clear,
+                        Some(_) => Traffic::Encrypted,
+                    },
                     "owner": member.profile.owner.as_ref().map(|owner| &owner.name),
                     "address": member.profile.address,
                     "slots": member.profile.slots,

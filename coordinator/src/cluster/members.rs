@@ -1,12 +1,13 @@
 //! Who is a member, and how each of them is.
 
 use super::job::ledger::Ledger;
+use super::placement;
 use crate::event::Time;
 use crate::fault;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{Holding, JobUser, NodeProfile, Peer, Takes, Vitals};
-use protocol::cluster::settings::Trust;
+use protocol::cluster::settings::{JobSettings, Traffic, Trust};
 use protocol::compact::Shared;
 use protocol::transport::Fingerprint;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +66,9 @@ pub(super) enum Misfit {
     /// Its agent is root's, whom the job's user does not trust.
     #[error("has an agent of root's (--trust root)")]
     Roots,
+    /// Its agent does not encrypt what jobs send.
+    #[error("does not encrypt jobs' traffic; start its agent with --encrypt-job-traffic")]
+    Clear,
 }
 
 impl Member {
@@ -131,8 +135,17 @@ impl Member {
         }
     }
 
-    /// Why a job of that user is not for it, likewise; None: it is.
-    pub(super) fn misfit_of(&self, user: &JobUser, trust: Trust) -> Option<Misfit> {
+    /// Why a job of that user is not to run on it, likewise; None: it may.
+    pub(super) fn misfit_of(&self, user: &JobUser, settings: &JobSettings) -> Option<Misfit> {
+        let clear = || {
+            let suits = placement::suits(settings.traffic, self.profile.job_traffic);
+            (!suits).then_some(Misfit::Clear)
+        };
+        self.distrust_of(user, settings.trust).or_else(clear)
+    }
+
+    /// Why neither processes nor images of a job of that user are for it, likewise; None: they are.
+    pub(super) fn distrust_of(&self, user: &JobUser, trust: Trust) -> Option<Misfit> {
         match self.asks_for(user) {
             Ok(least) if least <= trust => None,
             Ok(Trust::Any) => {
@@ -319,13 +332,17 @@ impl Members {
     }
 
     /// Why none of those that could be given processes takes a user's; None: one does, or there is none at all.
-    pub(super) fn nowhere(&self, user: &JobUser, trust: Trust) -> Option<String> {
+    pub(super) fn nowhere(&self, user: &JobUser, settings: &JobSettings) -> Option<String> {
         let reasons: Vec<String> = self
             .usable()
-            .map(|(node, member)| Some(format!("{node} {}", member.misfit_of(user, trust)?)))
+            .map(|(node, member)| Some(format!("{node} {}", member.misfit_of(user, settings)?)))
             .collect::<Option<_>>()?;
         let shown = reasons.iter().take(MOST_REASONS).cloned().collect::<Vec<_>>().join("; ");
-        (!reasons.is_empty()).then(|| format!("{NOWHERE} of {}: {shown}", user.name))
+        let wish = match settings.traffic {
+            Traffic::Clear => "",
+            Traffic::Encrypted => " with --encrypt-job-traffic",
+        };
+        (!reasons.is_empty()).then(|| format!("{NOWHERE} of {}{wish}: {shown}", user.name))
     }
 
     /// Those that may be given processes.
@@ -359,7 +376,10 @@ impl Members {
     pub(super) fn peer(&self, node: &NodeName) -> Option<Peer> {
         let member = self.table.get(node).filter(|member| member.presence != Presence::Gone)?;
         let key = self.keys.get(node).cloned().unwrap_or_default();
-        Some(Peer { name: node.clone(), address: member.profile.address, key })
+        let NodeProfile { address, job_traffic, .. } = member.profile;
+        // Others need them for nothing else.
+        let addresses = job_traffic.map(|_| member.profile.addresses.clone()).unwrap_or_default();
+        Some(Peer { name: node.clone(), address, key, job_traffic, addresses })
     }
 
     /// Somebody has come, gone, or moved.
@@ -445,8 +465,8 @@ mod tests {
         assert_eq!(roots.asks_for(&alice), Ok(Trust::Root));
         assert_eq!(roots.asks_for(&root), Err(Misfit::NotRoot));
         assert_eq!(roots.asks_for(&user(1000, "bob")), Err(Misfit::NoUser("bob".to_owned())));
-        assert_eq!(roots.misfit_of(&alice, Trust::Root), None);
-        assert!(roots.misfit_of(&alice, Trust::Own).is_some());
+        assert_eq!(roots.distrust_of(&alice, Trust::Root), None);
+        assert!(roots.distrust_of(&alice, Trust::Own).is_some());
         let roots = member(root.clone(), Takes::Everybody, true);
         assert_eq!(roots.asks_for(&root), Ok(Trust::Own));
         let bobs = member(user(7, "bob"), of(&["bob"]), false);
@@ -454,7 +474,7 @@ mod tests {
         assert_eq!(bobs.asks_for(&alice), Err(Misfit::RunsAlone("bob".to_owned())));
         let shared = member(user(7, "bob"), Takes::Everybody, false);
         assert_eq!(shared.asks_for(&alice), Ok(Trust::Any));
-        assert_eq!(shared.misfit_of(&alice, Trust::Root), Some(Misfit::RunsAs("bob".to_owned())));
-        assert_eq!(shared.misfit_of(&alice, Trust::Any), None);
+        assert_eq!(shared.distrust_of(&alice, Trust::Root), Some(Misfit::RunsAs("bob".to_owned())));
+        assert_eq!(shared.distrust_of(&alice, Trust::Any), None);
     }
 }

@@ -42,6 +42,7 @@ pub fn profile(slots: u32) -> NodeProfile {
         owner: None,
         takes: Takes::default(),
         allow_root: true,
+        job_traffic: None,
         started_ms: 1,
     }
 }

@@ -138,6 +138,10 @@ pub struct JobOptions {
     /// root, or also where another user shares the machine, who could read them [default: root].
     #[arg(long, value_enum)]
     pub trust: Option<TrustSetting>,
+    /// On a cluster: what the job's processes send each other by TCP and UDP goes encrypted from machine to machine, and the
+    /// job is only on machines whose agents were started with this option.
+    #[arg(long)]
+    pub encrypt_job_traffic: bool,
     /// On a cluster: how many rollbacks in a row without a new checkpoint are too many [default:
     /// 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]

@@ -2,6 +2,7 @@
 
 use super::listings::ListArguments;
 use super::values::{listen_address, login_span, percent, time_span, user_name};
+use ckpt_agent::driver::traffic::CLEAR_PORTS;
 use ckpt_dmtcp::server::Network;
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
@@ -201,6 +202,18 @@ pub struct AgentArguments {
     /// job as its own user.
     #[arg(long)]
     pub shared: bool,
+    /// Root only: what jobs here and on other members whose agents were started so send each other by TCP and UDP goes
+    /// encrypted. It goes through a network device, which is removed when the agent has left.
+    #[arg(long)]
+    pub encrypt_job_traffic: bool,
+    /// With it: ports whose traffic stays as it is, on either side: those on which the machine itself relies. The same on
+    /// all members.
+    #[arg(long, value_name = "PORT,...", value_delimiter = ',', default_values_t = CLEAR_PORTS, requires = "encrypt_job_traffic")]
+    pub clear_ports: Vec<u16>,
+    /// Remove what an agent with --encrypt-job-traffic has left on this machine when it was killed, and end. Until then, or
+    /// until an agent is started again, jobs' traffic with such members goes nowhere.
+    #[arg(long, conflicts_with_all = ["join", "join_file", "encrypt_job_traffic", "discover"])]
+    pub clear_job_traffic: bool,
     /// Address of this machine at which it listens for other agents, and by which they reach it [default: that of its
     /// connection to the coordinator]. With 0.0.0.0 it listens at all of them, and is reached by that one.
     #[arg(long, value_name = "ADDR")]

@@ -1,7 +1,7 @@
 //! What launchers of MPI jobs are told, so that their daemons start under the agents.
 
 use crate::session::mpi::{Make, find_program, make};
-use protocol::cluster::settings::Trust;
+use protocol::cluster::settings::{JobSettings, Traffic, Trust};
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -30,7 +30,7 @@ pub fn prepare(
     found: &Path,
     directory: &Path,
     nodes: &Value,
-    trust: Trust,
+    settings: &JobSettings,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
     let Some(made) = command.first().and_then(|program| make(program, found)) else { return };
@@ -43,7 +43,7 @@ pub fn prepare(
         naming.variables.iter().any(|name| environment.iter().any(|(set, _)| set == name));
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
     let by_option = names_hosts(&command[1..], naming.options, path.as_deref(), directory);
-    let hosts = if by_variable || by_option { String::new() } else { hosts(nodes, trust) };
+    let hosts = if by_variable || by_option { String::new() } else { hosts(nodes, settings) };
     let mut settings: Vec<(&str, OsString)> = Vec::new();
     match made {
         Make::OpenMpi => {
@@ -100,8 +100,8 @@ fn names_hosts(
     false
 }
 
-/// The members that take processes of a job whose user trusts others so far, as NAME:SLOTS,...
-fn hosts(nodes: &Value, trust: Trust) -> String {
+/// The members that take processes of a job with such settings, as NAME:SLOTS,...
+fn hosts(nodes: &Value, settings: &JobSettings) -> String {
     let Some(nodes) = nodes.as_array() else { return String::new() };
     let mut hosts = Vec::new();
     for node in nodes {
@@ -110,7 +110,10 @@ fn hosts(nodes: &Value, trust: Trust) -> String {
         let state = node.get("state").and_then(Value::as_str);
         let least =
             node.get("trust").and_then(|least| protocol::json::of_value::<Trust>(least).ok());
-        let takes = least.is_some_and(|least| least <= trust);
+        let of_node = node.get("job_traffic");
+        let traffic = of_node.and_then(|how| protocol::json::of_value::<Traffic>(how).ok());
+        let takes = least.is_some_and(|least| least <= settings.trust)
+            && (settings.traffic == Traffic::Clear || traffic == Some(Traffic::Encrypted));
         if let (Some(name), 1.., Some("alive"), true) = (name, slots, state, takes) {
             hosts.push(format!("{name}:{slots}"));
         }
@@ -147,7 +150,14 @@ mod tests {
         let told = |arguments: &[&str]| {
             let mut command: Vec<OsString> = arguments.iter().map(OsString::from).collect();
             let mut environment = Vec::new();
-            prepare(&mut command, &found, Path::new("/"), &nodes, Trust::Root, &mut environment);
+            prepare(
+                &mut command,
+                &found,
+                Path::new("/"),
+                &nodes,
+                &JobSettings::default(),
+                &mut environment,
+            );
             (command, environment)
         };
         let (command, environment) = told(&["mpiexec.hydra", "-n", "2", "sh"]);
@@ -164,13 +174,16 @@ mod tests {
             {"name": "a", "slots": 2, "state": "alive", "trust": "own"},
             {"name": "b", "slots": 0, "state": "alive", "trust": "root"},
             {"name": "c", "slots": 4, "state": "gone", "trust": "root"},
-            {"name": "d", "slots": 1, "state": "alive", "trust": "root"},
+            {"name": "d", "slots": 1, "state": "alive", "trust": "root", "job_traffic": "encrypted"},
             {"name": "e", "slots": 1, "state": "alive", "trust": "any"},
             {"name": "f", "slots": 1, "state": "alive", "trust": null},
         ]);
-        assert_eq!(hosts(&nodes, Trust::Own), "a:2");
-        assert_eq!(hosts(&nodes, Trust::Root), "a:2,d:1");
-        assert_eq!(hosts(&nodes, Trust::Any), "a:2,d:1,e:1");
-        assert_eq!(hosts(&Value::Null, Trust::Any), "");
+        let of = |trust, traffic| JobSettings { trust, traffic, ..JobSettings::default() };
+        let clear = |trust| hosts(&nodes, &of(trust, Traffic::Clear));
+        assert_eq!(clear(Trust::Own), "a:2");
+        assert_eq!(clear(Trust::Root), "a:2,d:1");
+        assert_eq!(clear(Trust::Any), "a:2,d:1,e:1");
+        assert_eq!(hosts(&nodes, &of(Trust::Any, Traffic::Encrypted)), "d:1");
+        assert_eq!(hosts(&Value::Null, &of(Trust::Any, Traffic::Clear)), "");
     }
 }

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::cli::AgentArguments;
 use crate::failure::Failure;
-use ckpt_agent::driver::{AgentOptions, run};
+use ckpt_agent::driver::{AgentOptions, run, traffic};
 use ckpt_agent::port::Wanted;
 use std::fs::File;
 use std::io::{self, Read};
@@ -32,7 +32,14 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
             tracing::warn!("it still can be read there ({error}): it is not overwritten");
         }
     }
+    if arguments.clear_job_traffic {
+        let removed = traffic::clear();
+        return removed.map_err(|error| Failure::of("clear the jobs' traffic", error));
+    }
     let token = token(arguments.join, arguments.join_file.as_deref())?;
+    let traffic = arguments
+        .encrypt_job_traffic
+        .then(|| traffic::Options { clear_ports: arguments.clear_ports.into_iter().collect() });
     let options = AgentOptions {
         join: token,
         name: arguments.name,
@@ -43,6 +50,7 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         dir: context.state.path().to_owned(),
         port: Wanted { host: arguments.listen, port: arguments.port },
         leave_below: arguments.leave_below,
+        traffic,
         discover: arguments.discover,
     };
     run(&options).map_err(|error| Failure::of("run the agent", error))

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::session;
 use protocol::cluster::NodeName;
 use protocol::cluster::client::{Ask, RestartRequest, RunRequest};
-use protocol::cluster::settings::{Daemons, Interval, JobSettings, Placement};
+use protocol::cluster::settings::{Daemons, Interval, JobSettings, Placement, Traffic};
 use protocol::launch::{External, LaunchSpec, StreamKind};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub fn run(
         &found,
         &directory,
         &nodes,
-        settings.trust,
+        &settings,
         &mut environment,
     );
     let (mut launch, input) = launch(arguments.command, environment, directory, arguments.detach);
@@ -164,6 +164,7 @@ fn is_changed(options: &JobOptions) -> bool {
         no_rewire_connect,
         rehearse,
         trust,
+        encrypt_job_traffic,
         ..
     } = options;
     interval.is_some()
@@ -177,6 +178,7 @@ fn is_changed(options: &JobOptions) -> bool {
         || !place.is_empty()
         || rehearse.is_some()
         || trust.is_some()
+        || *encrypt_job_traffic
 }
 
 fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, Failure> {
@@ -203,6 +205,10 @@ fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, F
         rewire_connect: settings.rewire_connect && !options.no_rewire_connect,
         cpu_baseline: settings.cpu_baseline,
         trust: options.trust.map_or(settings.trust, Into::into),
+        traffic: match options.encrypt_job_traffic {
+            true => Traffic::Encrypted,
+            false => settings.traffic,
+        },
         rehearse: options.rehearse.unwrap_or(settings.rehearse),
         place: if options.place.is_empty() {
             settings.place

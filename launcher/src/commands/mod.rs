@@ -99,6 +99,7 @@ fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Fail
         (options.max_restarts.is_some(), "--max-restarts"),
         (!options.place.is_empty(), "--place"),
         (options.trust.is_some(), "--trust"),
+        (options.encrypt_job_traffic, "--encrypt-job-traffic"),
         (options.daemons.is_some(), "--daemons"),
     ];
     match given.iter().find(|(given, _)| *given) {

@@ -159,6 +159,9 @@ pub enum PeerMessage {
         /// Bytes received in all.
         received: u64,
     },
+    /// Packets of jobs, one after the other, each as long as its header says: the body. From the first one on the
+    /// connection serves nothing else.
+    Packets,
     /// Of the command tree: from the first one on the connection serves nothing else.
     Tree(Box<TreeMessage>),
 }

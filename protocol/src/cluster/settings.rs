@@ -51,6 +51,23 @@ pub enum Trust {
     Any,
 }
 
+/// How what a job's processes send each other goes from machine to machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Traffic {
+    /// As they send it.
+    #[default]
+    Clear,
+    /// Encrypted by the agents: the job is nowhere but on machines that do so.
+    Encrypted,
+}
+
+impl Traffic {
+    fn is_clear(&self) -> bool {
+        *self == Self::Clear
+    }
+}
+
 /// How a job is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSettings {
@@ -77,6 +94,9 @@ pub struct JobSettings {
     /// On whose machines it may be.
     #[serde(default)]
     pub trust: Trust,
+    /// How its traffic goes between machines.
+    #[serde(default, skip_serializing_if = "Traffic::is_clear")]
+    pub traffic: Traffic,
     /// After every so many checkpoints a restart is rehearsed; 0: never.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rehearse: u32,
@@ -108,6 +128,7 @@ impl Default for JobSettings {
             rewire_connect: true,
             cpu_baseline: None,
             trust: Trust::default(),
+            traffic: Traffic::default(),
             rehearse: 0,
             place: BTreeMap::new(),
         }

@@ -18,3 +18,4 @@ pub mod sweep;
 pub mod throttle;
 pub mod timeline;
 pub mod weights;
+pub mod wires;

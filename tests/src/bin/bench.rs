@@ -9,7 +9,7 @@ use ckptd_tests::bench::kept::Kept;
 use ckptd_tests::bench::report::{self, Results};
 use ckptd_tests::bench::subject::Setting;
 use ckptd_tests::bench::{
-    chart, cluster, coordinator, engine, moving, splits, sweep, throttle, timeline, weights,
+    chart, cluster, coordinator, engine, moving, splits, sweep, throttle, timeline, weights, wires,
 };
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;
@@ -42,6 +42,12 @@ enum What {
         /// Only departures and newcomers
         #[arg(long)]
         moves: bool,
+    },
+    /// What goes from machine to machine in a second, and how long a message takes, encrypted by the agents and not
+    Traffic {
+        /// Medians of 3 instead of 7, and shorter
+        #[arg(long)]
+        quick: bool,
     },
     /// N-Queens after the loss of a node: each way to place its processes, and ckptd's own plan, beside the ideal; on equal and
     /// on unequal nodes, with one that is throttled, and with ranks of unlike weights. A run that was cut off goes on where it was
@@ -85,6 +91,7 @@ fn main() -> ExitCode {
     let outcome = match Options::parse().what {
         What::Engine { quick, figures } => run(quick, &figures),
         What::Cluster { quick, moves } => run_cluster(quick, moves),
+        What::Traffic { quick } => run_traffic(quick),
         What::Nqueens { quick, only, fresh } => run_nqueens(quick, &only, fresh),
         What::Intervals { quick, fresh } => run_intervals(quick, fresh),
         What::Report { save } => write_report(save),
@@ -174,6 +181,22 @@ fn run_cluster(quick: bool, moves: bool) -> Result<bool, Box<dyn std::error::Err
     let title = "ckptd: a node of three is lost, 6 ranks of Open MPI with 64 MiB each";
     std::fs::write(target.join("cluster.svg"), timeline::draw(title, &measured.losses))?;
     println!("\nwritten to {}", target.join("cluster.{json,svg}").display());
+    Ok(true)
+}
+
+fn run_traffic(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let (_, target) = folders()?;
+    let workspace = Workspace::new()?;
+    let stage = Stage::new(&workspace)?;
+    let (rounds, seconds) = if quick { (3, 2) } else { (7, 5) };
+    println!("medians of {rounds}; {}\n", machine());
+    let figures = wires::measure(&stage, rounds, seconds)?;
+    verdicts(&figures);
+    let json = serde_json::json!({
+        "machine": machine(), "date": now(), "quick": quick, "figures": figures,
+    });
+    std::fs::write(target.join("traffic.json"), serde_json::to_string_pretty(&json)? + "\n")?;
+    println!("\nwritten to {}", target.join("traffic.json").display());
     Ok(true)
 }
 

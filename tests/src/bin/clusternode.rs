@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ckptd_tests::cluster::inside::{InsideError, enter, hub, init, join, node, program};
+use ckptd_tests::cluster::inside::{InsideError, capture, enter, hub, init, join, node, program};
 use clap::{Parser, Subcommand};
 
 /// A role inside a test cluster.
@@ -26,6 +26,8 @@ enum Role {
     Init,
     /// A command on a node
     Enter(enter::EnterArguments),
+    /// Somebody who listens at the bridge, until standard input ends
+    Capture(capture::CaptureArguments),
     /// A command in the hub's network
     InHub {
         /// The hub's process
@@ -52,6 +54,7 @@ fn run(role: &Role) -> Result<u8, InsideError> {
         Role::Hub { folder } => hub::run(folder)?,
         Role::Node(arguments) => node::run(arguments)?,
         Role::Init => init::run()?,
+        Role::Capture(arguments) => capture::run(arguments)?,
         Role::Enter(arguments) => return enter::run(arguments),
         Role::InHub { hub, command } => {
             join::join(*hub, join::HUB)?;

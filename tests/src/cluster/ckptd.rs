@@ -1,6 +1,6 @@
 //! ckptd on a cluster: a coordinator, an agent on each node, and what is asked of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -58,6 +58,8 @@ pub struct Setup {
     pub role: Role,
     /// The port of all agents; None: their default.
     pub port: Option<&'static str>,
+    /// The nodes whose agents encrypt jobs' traffic.
+    pub encrypting: BTreeSet<usize>,
 }
 
 /// What the token says with which members join.
@@ -84,6 +86,7 @@ impl Setup {
             apps: false,
             role: Role::Usual,
             port: None,
+            encrypting: BTreeSet::new(),
             tree_above: std::env::var("CKPTD_TREE_ABOVE").ok().and_then(|text| text.parse().ok()),
             speed: Some("1"),
             numbers: Numbers::of_environment(),
@@ -268,6 +271,9 @@ impl Ckptd {
         let mut words = vec!["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
         words.extend(self.setup.speed.into_iter().flat_map(|speed| ["--speed", speed]));
         words.extend(self.setup.port.into_iter().flat_map(|port| ["--port", port]));
+        if self.setup.encrypting.contains(&number) {
+            words.push("--encrypt-job-traffic");
+        }
         words.push("--allow-root");
         words.extend(self.setup.leave_below.into_iter().flat_map(|part| ["--leave-below", part]));
         let (faults, power) = (format!("{HOME}/{FAULTS}"), format!("{HOME}/{POWER}"));

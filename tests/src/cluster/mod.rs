@@ -8,6 +8,7 @@
 
 mod apps;
 mod background;
+pub mod capture;
 pub mod ckptd;
 pub mod demo;
 mod group;
@@ -28,6 +29,7 @@ use std::process::Command;
 use crate::job::Failure;
 
 pub use background::Background;
+pub use capture::Capture;
 pub use group::Share;
 pub use node::{Node, Output};
 pub use wait::until;
@@ -145,6 +147,14 @@ impl Cluster {
         done.map_err(failure(&format!("write {name}")))?;
         copy_to_execute(&draft, &path)?;
         Ok(format!("{SHARED}/{name}"))
+    }
+
+    /// Looks from now on at what goes over the bridge: for a marker, and for packets that are of none of these ports.
+    ///
+    /// # Errors
+    /// When the kernel does not allow it.
+    pub fn capture(&self, marker: &str, ports: &[u16]) -> Result<Capture, Failure> {
+        Capture::start(self.hub.pid(), marker, ports)
     }
 
     /// The cluster's files, on the outside: nodeN, shared, logs.

@@ -19,9 +19,10 @@ mod served;
 mod shell_calls;
 mod shell_end;
 mod succession;
+mod traffic;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -53,6 +54,7 @@ use super::replica::Replica;
 use super::report::Found;
 use super::report::{Report, Reports};
 use super::tree::Lines;
+use crate::driver::traffic::{Traffic, TrafficError};
 use crate::port::Port;
 use crate::rewire::Wires;
 use ckpt_engine::fault;
@@ -90,6 +92,8 @@ pub struct Parts {
     pub keys: Keys,
     /// Where lines of the command tree are made.
     pub lines: Lines,
+    /// What encrypts jobs' traffic; None: nothing does.
+    pub traffic: Option<Traffic>,
     /// The way back to the driver.
     pub reports: Reports,
     /// Closes connections over which nothing is heard.
@@ -101,6 +105,8 @@ struct Coordinator {
     number: u64,
     /// This machine's address on it.
     local: IpAddr,
+    /// Where others reach it.
+    address: SocketAddr,
     queue: UnboundedSender<Message<FromAgent>>,
 }
 
@@ -121,6 +127,7 @@ pub struct Driver {
     /// Successors that wait for an answer.
     askers: HashMap<u64, oneshot::Sender<ToSuccessor>>,
     next_asker: u64,
+    traffic_failure: Option<TrafficError>,
 }
 
 impl Driver {
@@ -148,6 +155,7 @@ impl Driver {
             lines: BTreeMap::new(),
             askers: HashMap::new(),
             next_asker: 0,
+            traffic_failure: None,
         };
         (driver, beats)
     }
@@ -251,12 +259,20 @@ impl Driver {
             Action::GiveUp(number) => self.give_up(number),
             Action::SetPeers { peers, expelled } => {
                 self.parts.members.set(self.parts.peers.set(&peers, expelled));
+                self.update_traffic();
             }
             Action::ChangePeers { there, gone, expelled } => {
                 self.parts.members.set(self.parts.peers.change(there, &gone, expelled));
+                self.update_traffic();
             }
-            Action::OwnAddressChanged => self.parts.peers.own_address_changed(),
-            Action::NoteFollowed { followed, asker } => self.note_followed(followed, asker),
+            Action::OwnAddressChanged => {
+                self.parts.peers.own_address_changed();
+                self.update_traffic();
+            }
+            Action::NoteFollowed { followed, asker } => {
+                self.note_followed(followed, asker);
+                self.update_traffic();
+            }
             Action::AnswerSuccessor(asker, answer) => self.answer_successor(asker, answer),
             Action::End(_) => unreachable!("whoever performs actions has seen to the end"),
 
@@ -350,7 +366,8 @@ impl Driver {
                 }
             }
         });
-        self.coordinator = Some(Coordinator { number: connection, local, queue });
+        self.coordinator = Some(Coordinator { number: connection, local, address, queue });
+        self.update_traffic();
         Some(Event::Connected { connection, address, addresses: addresses(address.ip()) })
     }
 

@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use super::Driver;
 use super::failure::Failure;
 use super::launching::own_or;
-use super::served::{RECORD, SOCKET};
+use super::served::SOCKET;
 use crate::driver::copies::{self, Wanted};
+use crate::driver::folders::RECORD;
 use crate::driver::instance::{Instance, absent_end};
 use crate::driver::report::Found;
 use crate::driver::report::Report;
@@ -107,6 +108,7 @@ impl Driver {
         let mut setup = self.setup(&order, socket, lease_until, crowded);
         let image = self.parts.folders.instance(&key.job, order.image);
         let wires = self.parts.wires.clone();
+        let connections = self.encrypted(connections);
         let (reports, of) = (self.parts.reports.clone(), key.clone());
         let (own, folder, checkpoint) = (self.parts.name.clone(), image.clone(), order.checkpoint);
         let without = departed(&order);

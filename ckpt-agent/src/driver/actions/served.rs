@@ -11,11 +11,10 @@ use tokio::task::{AbortHandle, JoinHandle};
 use super::shell_end::ShellEnd;
 use crate::driver::absent::Absent;
 use crate::driver::console::ConsoleHandle;
+use crate::driver::folders::RECORD;
 use crate::driver::instance::{Instance, Started};
 use crate::driver::relay::RelayHandle;
 
-/// Name of the file that a later agent reads.
-pub const RECORD: &str = "instance.json";
 /// Name of the init's socket.
 pub const SOCKET: &str = "init.sock";
 

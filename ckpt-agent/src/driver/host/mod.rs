@@ -58,6 +58,8 @@ pub fn profile(options: &AgentOptions, nominal: &Nominal) -> NodeProfile {
         owner: Some(JobUser::of(Uid::effective().as_raw())),
         takes: accounts::takes(options.shared),
         allow_root: options.allow_root,
+        // Known once it does.
+        job_traffic: None,
         started_ms: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),

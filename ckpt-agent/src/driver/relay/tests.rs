@@ -76,12 +76,14 @@ impl Wires {
             name: name.parse().unwrap(),
             address: "127.0.0.1:1".parse().unwrap(),
             key: protocol::transport::Fingerprint::default(),
+            job_traffic: None,
+            addresses: Vec::new(),
         });
         peers.set(&known, Vec::new());
         let hub = Hub::new(own.clone(), peers);
         let folders = Folders::new("/nonexistent".into());
         let (hub_of, grants, busy) = (hub.clone(), Grants::none(), Busy::default());
-        let server = Server { hub: hub_of, folders, grants, tree: None, busy };
+        let server = Server { hub: hub_of, folders, grants, tree: None, busy, traffic: None };
         self.servers.lock().unwrap().push((own.clone(), server));
         (own, hub)
     }

@@ -207,10 +207,14 @@ impl Ledger {
         self.taken_over = true;
     }
 
-    /// Whether a member may run processes of the job, and have its images: it has an account for the user, and is of
-    /// those that the user trusts.
+    /// Whether a member may run processes of the job: it may have its images, and treats its traffic as it is to be.
     pub(in crate::cluster) fn is_for(&self, member: &crate::cluster::members::Member) -> bool {
-        member.misfit_of(&self.user, self.settings().trust).is_none()
+        member.misfit_of(&self.user, self.settings()).is_none()
+    }
+
+    /// Whether a member may have its images: it has an account for the user, and is of those that the user trusts.
+    pub(in crate::cluster) fn trusts(&self, member: &crate::cluster::members::Member) -> bool {
+        member.distrust_of(&self.user, self.settings().trust).is_none()
     }
 
     pub(in crate::cluster) fn settings(&self) -> &JobSettings {

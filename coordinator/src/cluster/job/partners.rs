@@ -23,7 +23,7 @@ impl Candidates {
         let mut candidates = Self { load: BTreeMap::new(), by_load: BTreeMap::new() };
         for (name, member) in members.iter() {
             let is_there = member.is_connected() && member.presence == Presence::There;
-            if is_there && ledger.is_for(member) {
+            if is_there && ledger.trusts(member) {
                 let load = load.get(name).copied().unwrap_or(0);
                 candidates.load.insert(name.clone(), load);
                 candidates.by_load.entry(load).or_default().insert(name.clone());

@@ -94,9 +94,9 @@ impl Job {
         if !shared.members.is_connected(&node) {
             return self.refuse_call(shared, call, &format!("{node} can't be reached"));
         }
-        let trust = self.ledger.settings().trust;
+        let (user, settings) = (&self.ledger.user, self.ledger.settings());
         let member = shared.members.get(&node);
-        if let Some(misfit) = member.and_then(|member| member.misfit_of(&self.ledger.user, trust)) {
+        if let Some(misfit) = member.and_then(|member| member.misfit_of(user, settings)) {
             return self.refuse_call(shared, call, &format!("{node} {misfit}"));
         }
         let instance = self.ledger.next_instance();

@@ -17,10 +17,12 @@ mod level;
 mod machine;
 mod paces;
 mod search;
+mod traffic;
 
 pub use advice::{Advice, Outlook, advise, crowd};
 pub use machine::Machine;
 pub use paces::Paces;
+pub use traffic::suits;
 
 use machine::{Burden, Load};
 

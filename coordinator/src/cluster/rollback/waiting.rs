@@ -14,8 +14,7 @@ impl Job {
         making.record.planned_ms = Some(now.unix_ms);
         let attempts = making.attempts.clone();
         if shared.members.usable_for(&self.ledger).next().is_none() {
-            let (user, trust) = (&self.ledger.user, self.ledger.settings().trust);
-            let reason = shared.members.nowhere(user, trust);
+            let reason = shared.members.nowhere(&self.ledger.user, self.ledger.settings());
             let reason = reason.unwrap_or_else(|| NOWHERE.to_owned());
             if !self.leavers_needed(&shared.members).is_empty() {
                 // They were let go while the job was being made elsewhere.

@@ -91,6 +91,7 @@ fn refuse_options(options: &crate::cli::JobOptions, detach: bool) -> Result<(), 
         (options.external.is_some(), "--external"),
         (options.copies.is_some_and(|copies| copies > 1), "--copies"),
         (options.no_rewire_connect, "--no-rewire-connect"),
+        (options.encrypt_job_traffic, "--encrypt-job-traffic"),
         (options.rehearse.is_some_and(|every| every > 0), "--rehearse"),
         (options.interval == Some(crate::cli::IntervalSetting::Auto), "--interval auto"),
     ];

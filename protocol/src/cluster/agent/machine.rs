@@ -22,6 +22,13 @@ pub enum Takes {
     Users(BTreeSet<String>),
 }
 
+/// Of a machine that encrypts what jobs send to other machines which do so, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobTraffic {
+    /// The port at which its agent expects connections of jobs that are made again. Only what came encrypted reaches it.
+    pub port: u16,
+}
+
 /// What a machine offers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeProfile {
@@ -69,6 +76,9 @@ pub struct NodeProfile {
     pub takes: Takes,
     /// Whether jobs may run as root here.
     pub allow_root: bool,
+    /// How it encrypts the jobs' traffic; None: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_traffic: Option<JobTraffic>,
     /// When the agent was started, in milliseconds since 1970 UTC: tells one that was started again from
     /// one that has only connected again.
     #[serde(default)]
@@ -135,4 +145,10 @@ pub struct Peer {
     /// The one key by which it is that member.
     #[serde(default)]
     pub key: Fingerprint,
+    /// How it encrypts the jobs' traffic; None: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_traffic: Option<JobTraffic>,
+    /// Where it encrypts: all addresses by which others may know it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
 }

@@ -13,7 +13,9 @@ pub use ends::{
 };
 pub use from_agent::FromAgent;
 pub use instance_report::{InstanceReport, Stream};
-pub use machine::{HeldInstance, Holding, MOST_ACCOUNTS, NodeProfile, Peer, Takes, Vitals};
+pub use machine::{
+    HeldInstance, Holding, JobTraffic, MOST_ACCOUNTS, NodeProfile, Peer, Takes, Vitals,
+};
 pub use orders::{
     DEPARTED, DamagedCopy, InstanceSettings, JobUser, LaunchOrder, PrepareOrder, ShellCall,
 };

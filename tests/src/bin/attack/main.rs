@@ -4,6 +4,7 @@
 mod local;
 mod member;
 mod outcome;
+mod packets;
 mod partner;
 mod stranger;
 mod table;
@@ -57,6 +58,8 @@ enum InNode {
     Stranger(stranger::Target),
     /// A member that keeps to no rule
     Member(member::Target),
+    /// Somebody who shows what arrives at a member
+    Listener(packets::Listener),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
     let result = match &options.role {
         Some(InNode::Stranger(target)) => stranger::run(target).map(|()| true),
         Some(InNode::Member(target)) => member::run(target).map(|()| true),
+        Some(InNode::Listener(listener)) => packets::listen(listener).map(|()| true),
         None if options.matrix => {
             print!("{}", table::matrix());
             Ok(true)
@@ -89,7 +93,8 @@ fn attack() -> Result<bool, Failure> {
         return Err(Failure(format!("{} is not as `attack --matrix` has it", matrix.display())));
     }
     let stage = Stage::new(&workspace)?;
-    let ckptd = stage.cluster_of(Setup { agents: 2, ..Setup::new(3) })?;
+    let ckptd =
+        stage.cluster_of(Setup { agents: 2, encrypting: [1, 2].into(), ..Setup::new(3) })?;
     let mut outcomes = BTreeMap::new();
     let done = Field::new(&ckptd).and_then(|mut field| {
         let fought = field.fight(&mut outcomes);
@@ -148,6 +153,8 @@ impl<'a> Field<'a> {
             outcomes.extend(lines.into_iter().map(|Line { id, outcome }| (id, outcome)));
         };
         take(local::of_users(self.ckptd)?);
+        // While no other attacker has the machine's address.
+        take(self.of_packets()?);
         take(self.of_stranger()?);
         self.make_keys()?;
         take(self.of_member("worker", &["--role", "worker"])?);
@@ -224,6 +231,20 @@ impl<'a> Field<'a> {
             ["--unknown-key", UNKNOWN_KEY, "--logged-in-from", LOGIN_ACCOUNT],
         ];
         self.ckptd.node(3).spawn(&[words.concat(), keys.concat()].concat(), &[])
+    }
+
+    /// What a member puts into the first member's network.
+    fn of_packets(&self) -> Result<Vec<Line>, Failure> {
+        let listen = |node: usize| {
+            let mut listener = self.ckptd.node(node).spawn(&[&self.program, "listener"], &[])?;
+            listener.wait_for_output("listening", LIMIT)?;
+            Ok::<_, Failure>(listener)
+        };
+        let (here, elsewhere) = (listen(1)?, listen(2)?);
+        let token = self.ckptd.new_token(&["--role", "worker"])?;
+        let attacker = self.member_with(&format!("{ATTACKER}-packets"), &token, "packets")?;
+        self.ended(attacker)?;
+        packets::outcomes(&here, &elsewhere)
     }
 
     fn of_member(&self, role: &str, options: &[&str]) -> Result<Vec<Line>, Failure> {

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use clap::Args;
 use protocol::agent::{CheckpointNumber, CommitRecord, ImageSummary, InstanceId};
-use protocol::cluster::agent::{FromAgent, JobUser, NodeProfile, Peer, Takes, ToAgent, Vitals};
+use protocol::cluster::agent::{
+    FromAgent, JobTraffic, JobUser, NodeProfile, Peer, Takes, ToAgent, Vitals,
+};
 use protocol::cluster::client::{Answer, Ask, LogPlace, RestartRequest, RunRequest};
 use protocol::cluster::grant::{Grant, Scope};
 use protocol::cluster::image_key::ImageKeys;
@@ -79,6 +81,7 @@ pub fn run(target: &Target) -> Result<(), Box<dyn std::error::Error>> {
             "login" => attacker.as_login().await,
             // Until it is turned out, it is a member like others.
             "turned-out" => attacker.until_turned_out().await?,
+            "packets" => attacker.send_packets().await?,
             "none" => {}
             other => return Err(format!("no attacks are known of {other}").into()),
         }
@@ -98,8 +101,10 @@ type PeerConnection = Connection<PeerMessage, PeerMessage>;
 /// Everybody who is there.
 type Known = Arc<Mutex<BTreeMap<NodeName, Peer>>>;
 
-struct Attacker {
-    identity: Identity,
+pub(super) struct Attacker {
+    pub(super) identity: Identity,
+    /// Its address.
+    pub(super) own: std::net::IpAddr,
     target: Target,
     peers: Known,
     orders: Sender<FromAgent>,
@@ -113,7 +118,10 @@ impl Attacker {
     /// As a member that takes no jobs; its heartbeats go on beside what it does.
     async fn connect(identity: Identity, target: Target) -> Result<Self, TransportError> {
         let link = identity.connect_coordinator().await?;
-        let hello = hello(std::net::SocketAddr::new(link.local.ip(), 9));
+        let own = link.local.ip().to_canonical();
+        // One that encrypts jobs' traffic, so to say, may send packets.
+        let traffic = (target.role == "packets").then_some(JobTraffic { port: 9 });
+        let hello = hello(std::net::SocketAddr::new(own, 9), traffic);
         let (mut sender, mut receiver) = link.split();
         sender.send(&hello, &[]).await?;
         let (orders, mut waiting) = channel::<FromAgent>(16);
@@ -161,7 +169,26 @@ impl Attacker {
                 }
             }
         });
-        Ok(Self { identity, target, peers, orders, answers, keys, next_client: 1 })
+        Ok(Self { identity, own, target, peers, orders, answers, keys, next_client: 1 })
+    }
+
+    /// The victim, and another member that encrypts jobs' traffic, once they are known.
+    pub(super) async fn two_members(&self) -> (Peer, Peer) {
+        loop {
+            {
+                let known = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+                let victim = known.get(&self.target.victim);
+                let other = known.values().find(|peer| {
+                    let is_another =
+                        ![&self.target.victim, &self.target.name].contains(&&peer.name);
+                    is_another && peer.job_traffic.is_some()
+                });
+                if let (Some(victim), Some(other)) = (victim, other) {
+                    return (victim.clone(), other.clone());
+                }
+            }
+            sleep(BEAT).await;
+        }
     }
 
     /// Has the coordinator asked in a user's name.
@@ -445,7 +472,7 @@ fn record(job: &str, checkpoint: CheckpointNumber) -> CommitRecord {
 }
 
 /// A machine that takes no jobs.
-fn hello(address: std::net::SocketAddr) -> FromAgent {
+fn hello(address: std::net::SocketAddr, job_traffic: Option<JobTraffic>) -> FromAgent {
     let profile = NodeProfile {
         address,
         addresses: Vec::new(),
@@ -465,6 +492,7 @@ fn hello(address: std::net::SocketAddr) -> FromAgent {
         owner: None,
         takes: Takes::default(),
         allow_root: false,
+        job_traffic,
         started_ms: 1,
     };
     let (instances, holdings) = (Vec::new(), Vec::new());

@@ -82,6 +82,13 @@ pub const ATTACKS: &[Attack] = &[
     attack("asks-for-key", WORKER, "have itself told the key of a job's images, in whoever's name"),
     attack("told-key", WORKER, "find such a key among the orders that it gets"),
     attack("poses-as-coordinator", WORKER, "pass itself off as the coordinator that carries on"),
+    attack(
+        "traffic-foreign",
+        WORKER,
+        "put packets that claim to be another machine's into the traffic of jobs that is encrypted",
+    ),
+    attack("traffic-elsewhere", WORKER, "have a member pass such packets on to another machine"),
+    attack("traffic-to-agent", WORKER, "reach a port by such packets that is none of a job's"),
     attack("login-removes-member", LOGIN, "turn another member out, in root's name"),
     attack("login-sends-away", LOGIN, "have another machine leave, in root's name"),
     attack("login-names-standby", LOGIN, "have itself given the cluster's key, in root's name"),

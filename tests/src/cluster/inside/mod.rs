@@ -5,6 +5,7 @@
 //! first process end when the standard input that the harness holds is closed, however the harness
 //! came to its end, and with a node's first process ends everything in its PID namespace.
 
+pub mod capture;
 pub mod enter;
 pub mod hub;
 pub mod init;

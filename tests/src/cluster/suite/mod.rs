@@ -27,6 +27,7 @@ mod sealed;
 mod shells;
 mod speeds;
 mod stage;
+mod traffic;
 mod tree;
 
 use crate::job::Failure;
@@ -70,6 +71,7 @@ pub fn all() -> Vec<Case> {
         shells::CASES,
         recovery::CASES,
         tree::CASES,
+        traffic::CASES,
         discovery::CASES,
         firewalls::CASES,
         dmtcp::CASES,
@@ -101,6 +103,8 @@ const LIGHT: &[&str] = &[
     "shells-of-others",
     "shells-spread",
     "strangers",
+    "traffic-datagrams",
+    "traffic-placed",
     "tokens",
     "trust",
     "users",

@@ -46,11 +46,13 @@ impl Stage {
         let queens = tests.join("nqueens/nqueens.c");
         let exchange = tests.join("exchange/exchange.c");
         let spawn = tests.join("spawn/spawn.c");
+        let talk = tests.join("talk/talk.c");
         for (compiler, source, name) in [
             ("mpicc.openmpi", &queens, "nqueens"),
             ("mpicc.mpich", &queens, "nqueens.mpich"),
             ("mpicc.openmpi", &exchange, "exchange"),
             ("mpicc.openmpi", &spawn, "spawn"),
+            ("mpicc.openmpi", &talk, "talk"),
         ] {
             // The demonstration needs Open MPI only.
             let version = std::process::Command::new(compiler).arg("--version").output();
