@@ -7,6 +7,7 @@ mod ends;
 mod files;
 mod greedy;
 mod listings;
+mod recipients;
 mod rehearsals;
 mod sockets;
 mod stage;
@@ -51,6 +52,10 @@ const CASES: &[(&str, Case)] = &[
     ("interrupted-import", archives::interrupted),
     ("greedy-archives", greedy::refused),
     ("full-import", greedy::full),
+    ("encrypted-archives", recipients::there),
+    ("encrypted-archives-refused", recipients::refusals),
+    ("encrypted-archives-damaged", recipients::damaged),
+    ("encrypted-archives-by-age", recipients::by_age),
     ("ended-before-the-mark", ends::before_the_mark),
     ("ended-meanwhile", ends::meanwhile),
     ("rehearsals", rehearsals::leave_no_trace),
