@@ -37,6 +37,7 @@ pub mod signals;
 pub mod sock_diag;
 pub mod sockopt;
 pub mod spawn;
+pub mod standing;
 pub mod stat;
 mod tcp_entry;
 pub mod trial;

@@ -35,6 +35,7 @@ struct Options {
 type Case = fn(&Stage) -> Result<(), Failure>;
 
 const CASES: &[(&str, Case)] = &[
+    ("inherited-capabilities", streams::capabilities),
     ("pipes", streams::pipes),
     ("files-as-streams", streams::files),
     ("statuses", streams::statuses),
