@@ -10,7 +10,9 @@ use protocol::cluster::NodeName;
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
     /// The agent is another user's, and runs its jobs alone.
-    #[error("{node} runs the jobs of {name} alone; start its agent with --shared")]
+    #[error(
+        "{node} runs the jobs of {name} alone; start its agent with --shared, as root, or with CAP_SETUID and CAP_SETGID"
+    )]
     Alone {
         /// This node.
         node: NodeName,

@@ -1,6 +1,6 @@
 //! Starts the job's first process.
 
-use crate::sys::restrained::hand_on_nothing;
+use crate::sys::restrained::{give_up_all, hand_on_nothing};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -177,7 +177,9 @@ fn become_user(user: &UserOrder) -> nix::Result<()> {
     setgroups(&groups)?;
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     setresgid(gid, gid, gid)?;
-    setresuid(uid, uid, uid)
+    setresuid(uid, uid, uid)?;
+    // The kernel takes them from root that becomes another user, and from nobody else.
+    if user.uid != 0 { give_up_all() } else { Ok(()) }
 }
 
 /// Runs in the child. Returns only where it fails, with an exit status.

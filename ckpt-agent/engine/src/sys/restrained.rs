@@ -201,6 +201,14 @@ pub fn hand_on() -> nix::Result<()> {
     Ok(())
 }
 
+/// Gives up all of them, for the calling thread and all that it makes.
+///
+/// # Errors
+/// Failed system calls.
+pub fn give_up_all() -> nix::Result<()> {
+    set(&Sets::default())
+}
+
 /// The programs that this process executes from now on inherit nothing any more.
 ///
 /// # Errors

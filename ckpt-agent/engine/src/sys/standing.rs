@@ -58,11 +58,9 @@ pub fn enter(init_name: &str) -> Result<()> {
     }
     match left_behind(init_name) {
         Some(namespace) => setns(namespace, CloneFlags::CLONE_NEWUSER)
-            .map_err(|errno| EngineError::system("setns", "the agent before this one", errno))?,
-        None => make()?,
+            .map_err(|errno| EngineError::system("setns", "the agent before this one", errno)),
+        None => make(),
     }
-    // The programs that it executes, the inits of jobs, have what it has. Jobs' programs do not: see `launch`.
-    restrained::hand_on().map_err(failed("prctl"))
 }
 
 /// That of an agent before this one, which jobs still live in: only from there can they be looked into.

@@ -106,7 +106,27 @@ fn with_capabilities(stage: &Stage) -> Result<(), Failure> {
     let lines: Vec<&str> =
         log.lines().filter(|line| !line.is_empty() && !line.starts_with('[')).collect();
     check(lines == wanted, || format!("{lines:?}"))?;
+    not_the_agents(&ckptd)?;
     refusals(&ckptd)
+}
+
+/// What was closed to a job's user meanwhile is not opened with the agent's rights for the job that comes back.
+fn not_the_agents(ckptd: &Ckptd) -> Result<(), Failure> {
+    let lend = "echo lent > /tmp/lent; chown 3:3 /tmp/lent; chmod 644 /tmp/lent";
+    ckptd.node(2).must_run(&["sh", "-c", lend])?;
+    let script = "exec 3< /tmp/lent; echo started; sleep 1000";
+    let run = ["run", "--name", "lent", "--interval", "0", "--", "sh", "-c", script];
+    let mut job = ckptd.node(2).spawn(&[&of(OTHER)[..], &run].concat(), &[])?;
+    job.wait_for_output("started", LIMIT)?;
+    for words in [["checkpoint", "lent"], ["stop", "lent"]] {
+        let said = say(ckptd, OTHER, &words)?;
+        check(said.status == 0, || format!("{words:?}: {said:?}"))?;
+    }
+    job.wait(LIMIT)?;
+    ckptd.node(2).must_run(&["chmod", "600", "/tmp/lent"])?;
+    let denied = say(ckptd, OTHER, &["restart", "lent"])?;
+    let told = denied.stderr.contains("/tmp/lent") && denied.stderr.contains("ermission denied");
+    check(denied.status == 125 && told, || format!("{denied:?}"))
 }
 
 /// A user's MPI job on both kinds of agents.
