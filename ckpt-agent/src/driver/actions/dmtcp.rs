@@ -11,7 +11,7 @@ use std::process::Stdio;
 use ckpt_node::Event;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::JobUser;
-use protocol::cluster::dmtcp::{DmtcpImage, DmtcpOrder};
+use protocol::cluster::dmtcp::{DmtcpImage, DmtcpOrder, DmtcpPath};
 use protocol::task;
 use tokio::process::Command;
 
@@ -52,7 +52,7 @@ impl Driver {
         }
     }
 
-    fn take_in_images(&self, image: DmtcpImage, folder: PathBuf, files: Vec<String>) {
+    fn take_in_images(&self, image: DmtcpImage, folder: PathBuf, files: Vec<DmtcpPath>) {
         let (reports, busy) = (self.parts.reports.clone(), self.parts.busy.clone());
         let folders = self.parts.folders.clone();
         let (checkpoint, users) = (image.checkpoint, self.users());
