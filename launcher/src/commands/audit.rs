@@ -105,7 +105,8 @@ fn row(line: &AuditLine) -> Vec<String> {
             ["", "", "", about.as_str(), "exchanged"].map(str::to_owned)
         }
         AuditEvent::LeftOut { node, orders } => {
-            let (through, more) = (node.to_string(), format!("refused, and left out here: {orders}"));
+            let (through, more) =
+                (node.to_string(), format!("refused, and left out here: {orders}"));
             ["", through.as_str(), "more orders", "", more.as_str()].map(str::to_owned)
         }
         AuditEvent::Ordered { order } => cells(order, String::new()),

@@ -21,8 +21,8 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
     let (wanted, file) = (&*arguments.job, &*arguments.file);
     let (name, only) = target::split(wanted)?;
     let what = format!("export {wanted}");
-    let recipients = Recipients::named(&arguments.recipients)
-        .map_err(|error| Failure::of(&what, error))?;
+    let recipients =
+        Recipients::named(&arguments.recipients).map_err(|error| Failure::of(&what, error))?;
     let recipients = recipients.as_ref();
     if let Some(cluster) = context.cluster_of(name)? {
         return of_cluster::perform(context, &cluster, wanted, file, recipients);
@@ -42,8 +42,8 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
     // Standard output leaves nothing to clean up.
     let mut interrupts = (file != Path::new("-")).then(Interrupts::hold).transpose()?;
     let log = File::open(job.log()).ok().map(|log| (log, record.log_length));
-    let export = Export::open(job.path(), record.checkpoint, log)
-        .map_err(|error| failed(error.into()))?;
+    let export =
+        Export::open(job.path(), record.checkpoint, log).map_err(|error| failed(error.into()))?;
     let out = Output::to(file).map_err(|error| Failure::of(&what, error))?;
     let bar = bytes_bar(Some(export.bytes()), format!("{}@{}", job.name(), record.checkpoint));
     let mut signal = None;

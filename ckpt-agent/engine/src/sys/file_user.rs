@@ -4,9 +4,9 @@ use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, getgroups, setfsgid, setfsuid};
 
 use super::super::arch::calls;
+use super::super::error::{EngineError, Result};
 use super::prctl;
 use super::restrained::{self, OVER_FILES};
-use super::super::error::{EngineError, Result};
 
 /// While this lives, the calling thread opens and makes files, pipes, sockets and terminals with another
 /// user's rights and in its name (setfsuid(2)); everything else it does as before. For whoever acts for all users.

@@ -152,7 +152,8 @@ pub fn give_up(capabilities: &[u32]) -> Result<()> {
 /// Failed capget(2).
 pub fn has(capabilities: &[u32]) -> nix::Result<bool> {
     let sets = get()?;
-    let one = |capability: &u32| sets[(capability / 32) as usize].effective >> (capability % 32) & 1;
+    let one =
+        |capability: &u32| sets[(capability / 32) as usize].effective >> (capability % 32) & 1;
     Ok(capabilities.iter().all(|capability| one(capability) == 1))
 }
 

@@ -1,7 +1,7 @@
 //! Instances that are launched, and the users of jobs on this machine.
 
-use ckpt_engine::sys::standing::{acts_for_all, acts_for_all_but_root};
 use crate::driver::host::is_known;
+use ckpt_engine::sys::standing::{acts_for_all, acts_for_all_but_root};
 use ckpt_node::{Event, Lacking, Launch, Record, shell_link};
 use nix::unistd::Uid;
 use protocol::cluster::NodeName;

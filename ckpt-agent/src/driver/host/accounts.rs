@@ -23,7 +23,8 @@ pub fn takes(shared: bool) -> Takes {
         true => {
             let mut names: BTreeSet<String> = all_in_passwd();
             if acts_for_all_but_root() {
-                names.retain(|name| Account::of_name(name).is_some_and(|known| is_known(known.uid)));
+                names
+                    .retain(|name| Account::of_name(name).is_some_and(|known| is_known(known.uid)));
             }
             if names.len() > MOST_ACCOUNTS { Takes::Everybody } else { Takes::Users(names) }
         }

@@ -155,8 +155,7 @@ pub fn damaged(stage: &Stage) -> Result<(), Failure> {
     ];
     for (name, bytes, words) in cases {
         let bad = file(stage, "bad.age", bytes)?;
-        refused(limited(stage, &bad, &key)?, words)
-            .map_err(|f| Failure(format!("{name}: {f}")))?;
+        refused(limited(stage, &bad, &key)?, words).map_err(|f| Failure(format!("{name}: {f}")))?;
         nothing(stage, "other")?;
     }
     limited(stage, &good, &key)?.expect(0)?;

@@ -83,6 +83,7 @@ fn with_capabilities(stage: &Stage) -> Result<(), Failure> {
     must(&["checkpoint", "other"]).map_err(|failure| agent.explain(&failure))?;
     must(&["verify", "other", "--rehearse"]).map_err(|failure| agent.explain(&failure))?;
 
+    listed(&ckptd)?;
     agent.kill();
     agent = start(&ckptd, &token)?;
     until("the agent has taken the job over", LIMIT, || {
@@ -108,6 +109,13 @@ fn with_capabilities(stage: &Stage) -> Result<(), Failure> {
     check(lines == wanted, || format!("{lines:?}"))?;
     not_the_agents(&ckptd)?;
     refusals(&ckptd)
+}
+
+/// The agent's folder is not the user's to list, and the cluster tells of the jobs all the same.
+fn listed(ckptd: &Ckptd) -> Result<(), Failure> {
+    let said = say(ckptd, OTHER, &["ls"])?;
+    let warned = said.stderr.lines().count() == 1 && said.stderr.contains("are not listed");
+    check(said.status == 0 && warned && said.stdout.contains("other"), || format!("{said:?}"))
 }
 
 /// What was closed to a job's user meanwhile is not opened with the agent's rights for the job that comes back.
