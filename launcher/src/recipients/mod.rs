@@ -21,6 +21,7 @@ pub use sealed::{Decrypting, Encrypting};
 pub use without::{Decrypting, Encrypting, Identities, Recipients};
 
 use std::io::{self, Cursor, Read, Write};
+#[cfg(feature = "recipients")]
 use std::path::PathBuf;
 use thiserror::Error;
 
