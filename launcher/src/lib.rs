@@ -9,6 +9,7 @@
 //! - `client`: what commands say to the process that runs a job, a cluster's or its launcher.
 //! - `cluster`: the commands where the machine belongs to a cluster.
 //! - `out`: what commands print.
+//! - `recipients`: archives that are encrypted for somebody.
 //! - `tables`, `text`: text for people.
 //! - `timeline`: what `--trace` writes.
 
@@ -22,6 +23,7 @@ mod commands;
 mod failure;
 pub mod jobs;
 mod out;
+mod recipients;
 mod session;
 mod tables;
 mod text;

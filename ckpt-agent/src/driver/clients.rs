@@ -1,12 +1,12 @@
 //! Commands on this node, at the agent's Unix socket: their lines go to the coordinator, its answers come
 //! back. Nothing is understood here.
 
+use ckpt_engine::sys::standing::{NOBODY, acts_for_all, acts_for_all_but_root};
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
 use ckpt_node::Event;
-use nix::unistd::Uid;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::Answer;
 use protocol::task;
@@ -16,6 +16,15 @@ use super::report::{Report, Reports};
 
 /// Name of the socket in the agent's folder.
 pub const SOCKET: &str = "agent.sock";
+
+/// What such a client is told.
+pub const NOT_TOLD_APART: &str = "give orders here as root or nobody: this machine's agent is not root's and can't tell \
+                                  them apart; be another user, or use another machine";
+
+/// Whether an agent that acts for all users but root sees who that is.
+pub fn is_told_apart(user: &JobUser) -> bool {
+    user.uid != NOBODY || !acts_for_all_but_root()
+}
 
 /// All clients.
 #[derive(Debug, Default)]
@@ -72,7 +81,7 @@ impl Clients {
 /// # Errors
 /// As bind(2).
 pub fn listen(dir: &Path, reports: Reports) -> io::Result<()> {
-    let audience = match Uid::effective().is_root() {
+    let audience = match acts_for_all() {
         true => Audience::Everybody,
         false => Audience::Owner,
     };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::agent::JobUser;
-use protocol::cluster::dmtcp::DmtcpFile;
+use protocol::cluster::dmtcp::{DmtcpFile, DmtcpPath};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinError;
 
@@ -118,20 +118,21 @@ impl Read for Hashing<'_> {
 /// Takes files into the store of an instance, as a checkpoint that is complete. Whether it counts, the coordinator's log says.
 ///
 /// Paths come from whoever may connect to the coordinator's port for DMTCP. So only plain files are taken that are named as
-/// images of DMTCP are; each is opened with the rights of its own owner, and given back to that owner alone.
+/// images of DMTCP are; each is opened with the rights of its own owner, and given back to that owner alone. Where the user
+/// of the process is known, that must be the owner.
 ///
 /// # Errors
 /// Nothing of it is left then.
 pub fn take_in(
     folder: &Path,
     checkpoint: CheckpointNumber,
-    paths: &[String],
+    named: &[DmtcpPath],
     user_for: impl Fn(&JobUser) -> Result<Option<User>, UserError>,
 ) -> Result<Vec<DmtcpFile>, DmtcpError> {
     let writer = CheckpointWriter::create(folder, checkpoint)?;
     let (mut taken, mut pending) = (Vec::new(), Vec::new());
-    for path in paths {
-        let (file, owner) = open(path, &user_for)?;
+    for DmtcpPath { path, owner } in named {
+        let (file, owner) = open(path, owner.as_ref(), &user_for)?;
         let mut source = Hashing { file: &file, hasher: blake3::Hasher::new(), bytes: 0 };
         let blob = writer.submit_blob(&mut source);
         let blob = blob.map_err(|source| DmtcpError::Store { path: path.clone(), source })?;
@@ -154,6 +155,7 @@ pub fn take_in(
 /// An image, and whose it is.
 fn open(
     path: &str,
+    wanted: Option<&JobUser>,
     user_for: impl Fn(&JobUser) -> Result<Option<User>, UserError>,
 ) -> Result<(File, JobUser), DmtcpError> {
     let failed = |source| DmtcpError::Read { path: path.to_owned(), source };
@@ -162,6 +164,9 @@ fn open(
     }
     let number = fs::symlink_metadata(path).map_err(failed)?.uid();
     let owner = JobUser::of(number);
+    if wanted.is_some_and(|wanted| wanted.name != owner.name) {
+        return Err(failed(refused("it does not belong to the user of the process that names it")));
+    }
     let user = user_for(&owner)?;
     let opened = as_user(user.as_ref(), || {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
@@ -241,6 +246,10 @@ fn place(path: &str) -> Option<(PathBuf, PathBuf)> {
 mod tests {
     use super::*;
 
+    fn named(path: &str) -> DmtcpPath {
+        DmtcpPath { path: path.to_owned(), owner: None }
+    }
+
     fn own(_: &JobUser) -> Result<Option<User>, UserError> {
         Ok(None)
     }
@@ -252,7 +261,7 @@ mod tests {
         fs::create_dir(disk.path().join("a")).unwrap();
         let bytes: Vec<u8> = (0..700_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
         fs::write(&path, &bytes).unwrap();
-        let paths = [path.display().to_string()];
+        let paths = [named(&path.display().to_string())];
         let taken = take_in(store.path(), 3, &paths, own).unwrap();
         assert_eq!(taken[0].bytes, 700_000);
         assert_eq!(taken[0].blake3, blake3::hash(&bytes).to_hex().to_string());
@@ -278,12 +287,26 @@ mod tests {
         let folder = disk.path().join("folder.dmtcp").display().to_string();
         fs::create_dir(&folder).unwrap();
         for bad in ["/etc/passwd", "ckpt_p.dmtcp", &link, &folder, "/nowhere/x.dmtcp"] {
-            let failed = take_in(store.path(), 1, &[good.clone(), bad.to_owned()], own);
+            let failed = take_in(store.path(), 1, &[named(&good), named(bad)], own);
             assert!(failed.is_err(), "{bad}");
         }
         assert!(Checkpoint::open(store.path(), 1).is_err());
         assert!(super::place("/a/../etc/x.dmtcp").is_none());
-        take_in(store.path(), 1, &[good], own).unwrap();
+        take_in(store.path(), 1, &[named(&good)], own).unwrap();
+    }
+
+    #[test]
+    fn where_the_processs_user_is_known_only_that_users_files_are_taken() {
+        let (store, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = disk.path().join("ckpt_p.dmtcp").display().to_string();
+        fs::write(&path, b"image").unwrap();
+        let owner = JobUser::of(fs::metadata(&path).unwrap().uid());
+        let other = JobUser { uid: owner.uid + 1, name: "somebody-else".to_owned() };
+        let by = |owner| [DmtcpPath { path: path.clone(), owner: Some(owner) }];
+        let denied = take_in(store.path(), 1, &by(other), own).unwrap_err();
+        assert!(denied.to_string().contains("does not belong to the user"), "{denied}");
+        assert!(Checkpoint::open(store.path(), 1).is_err());
+        assert_eq!(take_in(store.path(), 1, &by(owner), own).unwrap().len(), 1);
     }
 
     #[test]
@@ -291,7 +314,7 @@ mod tests {
         let (store, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let good = disk.path().join("ckpt_p.dmtcp").display().to_string();
         fs::write(&good, vec![7; 10_000]).unwrap();
-        take_in(store.path(), 1, &[good], own).unwrap();
+        take_in(store.path(), 1, &[named(&good)], own).unwrap();
         let pack = fs::read_dir(store.path().join("packs")).unwrap().next().unwrap().unwrap();
         let mut bytes = fs::read(pack.path()).unwrap();
         for byte in &mut bytes[512..] {

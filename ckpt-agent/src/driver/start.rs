@@ -35,10 +35,11 @@ use super::{AgentError, AgentOptions, clients, coordinator, discover, host, shel
 use crate::driver::traffic::{self, Jobs, Left, Traffic};
 use crate::port::{Doors, Port, address_towards};
 use crate::rewire::Wires;
-use ckpt_engine::job_init::World;
+use ckpt_engine::job_init::{INIT_NAME, World};
 use ckpt_engine::probe::{self, ProbeError};
 use ckpt_engine::sys::restrained::{NEEDLESS, give_up};
 use ckpt_engine::sys::sock_diag::tcp_sockets;
+use ckpt_engine::sys::standing::{self, acts_for_all};
 use ckpt_engine::sys::trial::Call;
 
 /// Where the identity is kept in the agent's folder.
@@ -60,6 +61,7 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
     if let Some(traffic) = &options.traffic {
         traffic.check().map_err(|error| AgentError::Unfit(error.to_string()))?;
     }
+    standing::enter(INIT_NAME).map_err(|error| AgentError::Unfit(format!("start: {error}")))?;
     make_dir(&options.dir)?;
     let _alone = lock(&options.dir)?;
     settle_traffic(options)?;
@@ -117,7 +119,7 @@ fn checkpoints_without_namespaces() -> Result<(), ProbeError> {
 /// Images are open to this user alone, in folders of their own. Where jobs run as other users, these must
 /// be able to reach the agent's sockets.
 fn make_dir(dir: &Path) -> Result<(), AgentError> {
-    let mode = if Uid::effective().is_root() { 0o711 } else { 0o700 };
+    let mode = if acts_for_all() { 0o711 } else { 0o700 };
     DirBuilder::new()
         .recursive(true)
         .mode(mode)

@@ -10,7 +10,9 @@ use protocol::cluster::NodeName;
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
     /// The agent is another user's, and runs its jobs alone.
-    #[error("{node} runs the jobs of {name} alone; start its agent with --shared")]
+    #[error(
+        "{node} runs the jobs of {name} alone; start its agent with --shared, as root, or with CAP_SETUID and CAP_SETGID"
+    )]
     Alone {
         /// This node.
         node: NodeName,
@@ -28,6 +30,17 @@ pub enum UserError {
     /// The job's user is root.
     #[error("{0} runs no jobs as root; start its agent with --allow-root")]
     Root(NodeName),
+    /// The agent has some of root's capabilities, which do not make it this one.
+    #[error(
+        "{node} runs no jobs as {name}: its agent is not root's, and CAP_SETUID and CAP_SETGID make it any user but root \
+         and nobody"
+    )]
+    Numberless {
+        /// This node.
+        node: NodeName,
+        /// The job's user.
+        name: String,
+    },
     /// The kernel does not say what groups the user has.
     #[error("find the groups of {name}: {source}")]
     Groups {

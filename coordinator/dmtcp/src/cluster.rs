@@ -8,7 +8,7 @@ use crate::server::Order;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, NodeProfile, ToAgent};
-use protocol::cluster::dmtcp::{DmtcpFile, DmtcpImage, DmtcpOrder, JOB_PREFIX};
+use protocol::cluster::dmtcp::{DmtcpFile, DmtcpImage, DmtcpOrder, DmtcpPath, JOB_PREFIX};
 use protocol::compact::KeptImages;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -116,7 +116,7 @@ impl Cluster {
 
     /// Has a node take images into its store.
     #[must_use]
-    pub fn take_in(&self, node: &NodeName, image: &DmtcpImage, files: Vec<String>) -> Awaited {
+    pub fn take_in(&self, node: &NodeName, image: &DmtcpImage, files: Vec<DmtcpPath>) -> Awaited {
         let order = DmtcpOrder::TakeIn { image: image.clone(), files };
         self.order(node, image.clone(), ToAgent::Dmtcp(order))
     }

@@ -2,18 +2,44 @@
 //! look into a job. Listings are not orders, nor is what a job is told by whoever is attached to it already.
 
 use super::callers::Caller;
-use super::event::{ClientId, ClusterAction};
+use super::event::{ClientId, ClusterAction, Now};
 use super::shared::Shared;
+use super::unproven_orders::Kind;
 use protocol::cluster::audit::{AuditEvent, Order, short};
 use protocol::cluster::client::{Ask, LogPlace, RunRequest};
 use protocol::cluster::look::Look;
 use protocol::keys::UserKey;
 
+/// Whether the log tells of what a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// It does, or it is nothing to tell of.
+    Told,
+    /// It is one of too many.
+    LeftOut,
+}
+
 impl Shared {
     /// Writes down what a client wants, before anything comes of it.
-    pub(super) fn audit(&mut self, client: &ClientId, caller: &Caller, ask: &Ask) {
+    pub(super) fn audit(
+        &mut self,
+        now: Now,
+        client: &ClientId,
+        caller: &Caller,
+        ask: &Ask,
+    ) -> Noted {
         // A listing, or what belongs to an order that was given before.
-        let Some((order, about)) = ordered(ask) else { return };
+        let Some((order, about)) = ordered(ask) else { return Noted::Told };
+        if let Some(node) = caller.unproven() {
+            let kind = match caller.refusal(ask) {
+                Some(_) => Kind::Refused,
+                None if self.owns(&caller.account, node) => Kind::Owners,
+                None => Kind::Possible,
+            };
+            if !self.unproven_orders.is_noted(now.nanos, node, kind) {
+                return Noted::LeftOut;
+            }
+        }
         let order = Order {
             user: short(&caller.user.name),
             through: client.node.clone(),
@@ -27,12 +53,20 @@ impl Shared {
         };
         let is_reading = matches!(ask, Ask::Log { .. } | Ask::Audit { .. });
         if is_reading && !self.noted_readings.is_new(&order) && goes_on(ask) {
-            return;
+            return Noted::Told;
         }
         if let Some(known) = self.clients.get_mut(client) {
             known.order = Some(order.clone());
         }
         self.act(ClusterAction::Audit { event: AuditEvent::Ordered { order } });
+        Noted::Told
+    }
+
+    /// Writes down how many orders were left out.
+    pub(super) fn tell_left_out(&mut self, now: Now) {
+        for (node, orders) in self.unproven_orders.due(now.nanos) {
+            self.act(ClusterAction::Audit { event: AuditEvent::LeftOut { node, orders } });
+        }
     }
 
     /// Writes down that nothing came of it, or no more.

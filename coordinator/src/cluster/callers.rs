@@ -37,6 +37,14 @@ impl Caller {
         self.standing == Standing::Operator
     }
 
+    /// The member that says who it is and does not speak for that user; None: the word counts.
+    pub(super) fn unproven(&self) -> Option<&NodeName> {
+        match &self.standing {
+            Standing::Unproven(node) => Some(node),
+            Standing::Operator | Standing::User => None,
+        }
+    }
+
     /// Whether jobs of that user are its own, or open to it. Users are known by their names: machines may number them
     /// differently.
     pub(super) fn may_see(&self, owner: &JobUser) -> bool {
@@ -100,7 +108,7 @@ impl Shared {
     }
 
     /// Whether a user of that machine is root there, or the one under whose account its agent runs.
-    fn owns(&self, user: &JobUser, node: &NodeName) -> bool {
+    pub(super) fn owns(&self, user: &JobUser, node: &NodeName) -> bool {
         let member = self.members.get(node);
         let owner = member.and_then(|member| member.profile.owner.as_ref());
         user.uid == 0 || owner.is_some_and(|owner| owner.uid == user.uid)

@@ -1,6 +1,7 @@
 //! What commands ask.
 
 use super::ClusterMachine;
+use super::audit::Noted;
 use super::callers::Caller;
 use super::entry::{Cause, ClusterEntry, JobCreated};
 use super::event::{ClientId, ClusterAction, Now};
@@ -20,6 +21,12 @@ use thiserror::Error;
 
 /// Clients at a time.
 const MOST_CLIENTS: usize = 4096;
+
+/// Those of one member, or of the coordinator's own socket: its agent lets no more in at a time.
+const MOST_OF_ONE: usize = 256;
+
+const TOO_MANY_ORDERS: &str = "obey: this machine has given too many orders for users for whom it does not speak; try \
+                               again in a minute";
 
 /// Jobs remembered.
 pub(super) const MOST_JOBS: usize = 4096;
@@ -43,6 +50,11 @@ impl ClusterMachine {
     pub(super) fn client_opened(&mut self, client: ClientId, user: JobUser) {
         if self.shared.clients.len() >= MOST_CLIENTS {
             self.shared.fail(&client, "reach the cluster: it has too many clients");
+            return;
+        }
+        let of_one = self.shared.clients.keys().filter(|other| other.node == client.node).count();
+        if of_one >= MOST_OF_ONE {
+            self.shared.fail(&client, "reach the cluster: this machine has too many clients");
             return;
         }
         self.shared.clients.insert(client, Client::of(user));
@@ -98,9 +110,13 @@ impl ClusterMachine {
         if let Some(known) = self.shared.clients.get_mut(client) {
             known.by_login |= caller.by_login;
         }
-        self.shared.audit(client, caller, &ask);
+        let noted = self.shared.audit(now, client, caller, &ask);
         if let Some(reason) = caller.refusal(&ask) {
             return self.shared.fail(client, reason);
+        }
+        // Nothing is done of which there is no line.
+        if let Noted::LeftOut = noted {
+            return self.shared.fail(client, TOO_MANY_ORDERS);
         }
         match ask {
             Ask::Hello { version } if version == protocol::cluster::VERSION => {}

@@ -43,6 +43,7 @@ mod settings;
 mod shared;
 mod text;
 mod tree;
+mod unproven_orders;
 mod work;
 
 pub use entry::{ClusterEntry, Login};
@@ -131,6 +132,7 @@ impl ClusterMachine {
     /// Takes an event and says what is to be done, in this order.
     pub fn step(&mut self, now: Now, event: ClusterEvent) -> Vec<ClusterAction> {
         self.forgive_own_absence(now);
+        self.shared.tell_left_out(now);
         match event {
             ClusterEvent::Clock => {}
             ClusterEvent::Agent { node, connection, message, body } => {
@@ -173,7 +175,11 @@ impl ClusterMachine {
         let tree = self.shared.tree.deadline();
         let rehearsals = self.rehearsals_deadline();
         let imports = self.imports_deadline();
-        [pulse, jobs, leaving, grace, tree, rehearsals, imports].into_iter().flatten().min()
+        let left_out = self.shared.unproven_orders.deadline();
+        [pulse, jobs, leaving, grace, tree, rehearsals, imports, left_out]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// A coordinator that was stopped, or whose machine slept, has heard nobody meanwhile: that is no

@@ -8,6 +8,7 @@ use super::members::Members;
 use super::noted_readings::NotedReadings;
 use super::secrets::SeededSecrets;
 use super::settings::ClusterSettings;
+use super::unproven_orders::UnprovenOrders;
 use command_tree::Root;
 use protocol::agent::{AgentCommand, CheckpointNumber};
 use protocol::cluster::agent::{JobUser, ToAgent};
@@ -68,6 +69,7 @@ pub(super) struct Shared {
     pub(super) logins: Logins,
     pub(super) clients: BTreeMap<ClientId, Client>,
     pub(super) noted_readings: NotedReadings,
+    pub(super) unproven_orders: UnprovenOrders,
     /// Processes that count as load, by job and machine.
     pub(super) occupied: BTreeMap<String, BTreeMap<NodeName, u32>>,
     /// Operations of the command tree.
@@ -96,6 +98,7 @@ impl Shared {
             logins: Logins::default(),
             clients: BTreeMap::new(),
             noted_readings: NotedReadings::default(),
+            unproven_orders: UnprovenOrders::default(),
             occupied: BTreeMap::new(),
             tree: Root::new(),
             tree_is_stale: false,

@@ -1,15 +1,18 @@
 //! The command line.
 //!
+//! - `archives`: what export and import take.
 //! - `jobs`: what run and restart take, and the settings of jobs.
 //! - `listings`: what the commands that list and show take.
 //! - `members`: what the commands about a cluster's members take.
 //! - `values`: addresses, times and the like, as people write them.
 
+mod archives;
 mod jobs;
 mod listings;
 mod members;
 mod values;
 
+pub use archives::{ExportArguments, ImportArguments, RecipientArguments};
 pub use jobs::{
     DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting, JobOptions,
     Placement, RestartArguments, RunArguments,
@@ -159,19 +162,15 @@ Examples:
     /// Write a committed checkpoint into one archive, for another machine.
     ///
     /// It holds what this checkpoint needs, and no more, and the job's log. It is as secret as the memory
-    /// of the job, and open to you alone.
+    /// of the job, and open to you alone. With --recipient it is encrypted in the format of age for those
+    /// who have the secret key, and for nobody else.
     #[command(after_long_help = "\
 Examples:
   ckptd export latest job.tar.zst
   ckptd export fold@6 fold-6.tar.zst
-  ckptd export fold - | ssh desk ckptd import -")]
-    Export {
-        /// The job, and the checkpoint if not its newest.
-        #[arg(value_name = "JOB[@N]")]
-        job: String,
-        /// The archive, which must not be there yet; - for standard output.
-        file: PathBuf,
-    },
+  ckptd export fold - | ssh desk ckptd import -
+  ckptd export --recipients-file ~/.ssh/id_ed25519.pub fold fold.tar.zst.age")]
+    Export(ExportArguments),
     /// Take a checkpoint from an archive; prints the name of the job that it becomes.
     ///
     /// Every hash is checked before the job can be seen. What runs after a restart is what is in the
@@ -181,17 +180,9 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   ckptd import job.tar.zst
-  ckptd restart $(ckptd import --name again job.tar.zst)")]
-    Import {
-        /// The archive; - for standard input.
-        file: PathBuf,
-        /// The job's name [default: the one that it had].
-        #[arg(long)]
-        name: Option<String>,
-        /// On a cluster: whose the job is to be, also a job of one machine; for operators.
-        #[arg(long)]
-        user: Option<String>,
-    },
+  ckptd restart $(ckptd import --name again job.tar.zst)
+  ckptd import --identity ~/.ssh/id_ed25519 fold.tar.zst.age")]
+    Import(ImportArguments),
     /// Forget jobs, with their checkpoints and logs; refused while one runs.
     Rm {
         /// The jobs.

@@ -104,6 +104,11 @@ fn row(line: &AuditLine) -> Vec<String> {
             let about = format!("authority {authority:.16}");
             ["", "", "", about.as_str(), "exchanged"].map(str::to_owned)
         }
+        AuditEvent::LeftOut { node, orders } => {
+            let (through, more) =
+                (node.to_string(), format!("refused, and left out here: {orders}"));
+            ["", through.as_str(), "more orders", "", more.as_str()].map(str::to_owned)
+        }
         AuditEvent::Ordered { order } => cells(order, String::new()),
         AuditEvent::Refused { order, reason } => cells(order, format!("failed: {reason}")),
     };

@@ -5,8 +5,10 @@ mod of_cluster;
 
 use super::interrupts::Interrupts;
 use super::{Context, dmtcp, target};
+use crate::cli::ExportArguments;
 use crate::failure::Failure;
 use crate::jobs::{self, JobFolder};
+use crate::recipients::{KeyError, Recipients, Sealing};
 use crate::text;
 use ckpt_store::archive::{ArchiveError, Export, Interrupted};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,11 +17,15 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// The exit status; that of a signal if one came.
-pub fn perform(context: &Context, wanted: &str, file: &Path) -> Result<u8, Failure> {
+pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Failure> {
+    let (wanted, file) = (&*arguments.job, &*arguments.file);
     let (name, only) = target::split(wanted)?;
     let what = format!("export {wanted}");
+    let recipients =
+        Recipients::named(&arguments.recipients).map_err(|error| Failure::of(&what, error))?;
+    let recipients = recipients.as_ref();
     if let Some(cluster) = context.cluster_of(name)? {
-        return of_cluster::perform(context, &cluster, wanted, file);
+        return of_cluster::perform(context, &cluster, wanted, file, recipients);
     }
     let job = context.state.find_job(name)?;
     dmtcp::refuse(&job, "export")?;
@@ -32,15 +38,16 @@ pub fn perform(context: &Context, wanted: &str, file: &Path) -> Result<u8, Failu
         let which = only.map_or("no checkpoint".to_owned(), |n| format!("no checkpoint {n}"));
         Failure::of(&what, format!("{which} of it was committed"))
     })?;
-    let failed = |error: ArchiveError| Failure::of(&what, error);
+    let failed = |error: Refusal| Failure::of(&what, error);
     // Standard output leaves nothing to clean up.
     let mut interrupts = (file != Path::new("-")).then(Interrupts::hold).transpose()?;
     let log = File::open(job.log()).ok().map(|log| (log, record.log_length));
-    let export = Export::open(job.path(), record.checkpoint, log).map_err(failed)?;
+    let export =
+        Export::open(job.path(), record.checkpoint, log).map_err(|error| failed(error.into()))?;
     let out = Output::to(file).map_err(|error| Failure::of(&what, error))?;
     let bar = bytes_bar(Some(export.bytes()), format!("{}@{}", job.name(), record.checkpoint));
     let mut signal = None;
-    let result = write(export, &job, out, &mut |bytes| {
+    let result = write(export, &job, (out, recipients), &mut |bytes| {
         bar.inc(bytes);
         signal = interrupts.as_mut().and_then(Interrupts::came);
         if signal.is_some() { Err(Interrupted) } else { Ok(()) }
@@ -60,13 +67,28 @@ pub fn perform(context: &Context, wanted: &str, file: &Path) -> Result<u8, Failu
     }
 }
 
+/// Why no archive was written; the text is a cause.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("{0}")]
+    Archive(#[from] ArchiveError),
+    #[error("{0}")]
+    Key(#[from] KeyError),
+}
+
 fn write(
     export: Export,
     job: &JobFolder,
-    out: Output,
+    (out, recipients): (Output, Option<&Recipients>),
     watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
-) -> Result<u64, ArchiveError> {
-    export.write(job.record(), Counted::of(out), watch)?.keep()
+) -> Result<u64, Refusal> {
+    let out = Sealing::of(recipients, Counted::of(out))?;
+    Ok(keep(export.write(job.record(), out, watch)?)?)
+}
+
+/// Ends the archive, and makes it durable, under its name; its length.
+fn keep(written: Sealing<Counted<BufWriter<Output>>>) -> Result<u64, ArchiveError> {
+    written.finish().map_err(ArchiveError::Write)?.keep()
 }
 
 /// A bar on standard error, drawn only where that is a terminal.

@@ -7,9 +7,11 @@ mod to_cluster;
 use super::export::bytes_bar;
 use super::interrupts::Interrupts;
 use super::{Context, print};
+use crate::cli::ImportArguments;
 use crate::client::link::LinkError;
 use crate::failure::Failure;
 use crate::jobs::{Incoming, JobError, JobRecord, RecordError, Wanted};
+use crate::recipients::{Identities, KeyError, Opened};
 use ckpt_agent::images::CopyError;
 use ckpt_store::CommitMark;
 use ckpt_store::archive::{ArchiveError, Import, Interrupted, free};
@@ -30,8 +32,12 @@ pub struct Wish<'a> {
 }
 
 /// The exit status; that of a signal if one came.
-pub fn perform(context: &Context, file: &Path, wish: Wish<'_>) -> Result<u8, Failure> {
+pub fn perform(context: &Context, arguments: &ImportArguments) -> Result<u8, Failure> {
+    let file = &*arguments.file;
     let what = format!("import {}", file.display());
+    let identities =
+        Identities::of(&arguments.identity).map_err(|error| Failure::of(&what, error))?;
+    let wish = Wish { name: arguments.name.as_deref(), user: arguments.user.as_deref() };
     let opened = match file == Path::new("-") {
         true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
         false => File::open(file),
@@ -41,7 +47,7 @@ pub fn perform(context: &Context, file: &Path, wish: Wish<'_>) -> Result<u8, Fai
     let from = interrupts.reader(opened).map_err(|error| Failure::of(&what, error))?;
     let bar = bytes_bar(None, file.display().to_string());
     let mut signal = None;
-    let result = take(context, wish, from, &mut |bytes| {
+    let result = take(context, wish, (from, identities.as_ref()), &mut |bytes| {
         bar.inc(bytes);
         signal = interrupts.came();
         if signal.is_some() { Err(Interrupted) } else { Ok(()) }
@@ -69,6 +75,8 @@ type Watch<'a> = &'a mut dyn FnMut(u64) -> Result<(), Interrupted>;
 enum Refusal {
     #[error("{0}")]
     Archive(#[from] ArchiveError),
+    #[error("{0}")]
+    Key(#[from] KeyError),
     #[error("failed to {0}")]
     Job(#[from] JobError),
     #[error("failed to {0}")]
@@ -107,10 +115,14 @@ enum Refusal {
 fn take(
     context: &Context,
     wish: Wish<'_>,
-    from: impl Read,
+    (from, identities): (impl Read, Option<&Identities>),
     watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
 ) -> Result<(String, u64), Refusal> {
-    let import = Import::open(from)?;
+    let opened = Opened::of(from, identities)?;
+    if identities.is_some() && matches!(opened, Opened::Plain(_)) {
+        eprintln!("ckptd: the archive is not encrypted: --identity is not needed");
+    }
+    let import = Import::open(opened)?;
     if !import.about().instances.is_empty() {
         return to_cluster::take(context, wish, import, watch);
     }

@@ -123,11 +123,8 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
     match cli.command {
         Command::Run(arguments) => return run::perform(&context, arguments),
         Command::Restart(arguments) => return restart::perform(&context, &arguments),
-        Command::Export { job, file } => return export::perform(&context, &job, &file),
-        Command::Import { file, name, user } => {
-            let (name, user) = (name.as_deref(), user.as_deref());
-            return import::perform(&context, &file, import::Wish { name, user });
-        }
+        Command::Export(arguments) => return export::perform(&context, &arguments),
+        Command::Import(arguments) => return import::perform(&context, &arguments),
         Command::Top { every } => return top::perform(&context, every),
         #[cfg(feature = "manual")]
         Command::Completions { shell } => completions::completions(shell)?,

@@ -57,6 +57,13 @@ pub enum AuditEvent {
         /// Why, in one line.
         reason: String,
     },
+    /// Orders were refused of which there is no line each: a member gave too many for users for whom it does not speak.
+    LeftOut {
+        /// The member.
+        node: NodeName,
+        /// How many orders.
+        orders: u64,
+    },
     /// A machine became a member.
     Joined {
         /// Its name.

@@ -3,6 +3,7 @@
 //! ([`ToAgent::Copy`](super::agent::ToAgent::Copy), [`ToAgent::Keep`](super::agent::ToAgent::Keep)).
 
 use super::NodeName;
+use super::agent::JobUser;
 use crate::agent::{CheckpointNumber, InstanceId};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -30,8 +31,8 @@ pub enum DmtcpOrder {
     TakeIn {
         /// As what.
         image: DmtcpImage,
-        /// Their paths.
-        files: Vec<String>,
+        /// Which.
+        files: Vec<DmtcpPath>,
     },
     /// Restart the processes of an image with `dmtcp_restart`.
     Restart {
@@ -44,6 +45,16 @@ pub enum DmtcpOrder {
         /// The port.
         port: u16,
     },
+}
+
+/// A file that a process has named as its image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DmtcpPath {
+    /// Its path.
+    pub path: String,
+    /// The user of the process, to whom alone the file may belong; None: nobody knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<JobUser>,
 }
 
 /// A file of an image.

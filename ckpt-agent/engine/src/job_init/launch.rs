@@ -1,5 +1,6 @@
 //! Starts the job's first process.
 
+use crate::sys::restrained::{give_up_all, hand_on_nothing};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -168,14 +169,17 @@ fn make_terminal(spec: &LaunchSpec) -> Result<(OwnedFd, OwnedFd)> {
     Ok((master, slave))
 }
 
-/// Gives up root for good: exec leaves no capability to a user that is not root (capabilities(7)).
+/// Gives up the agent's rights for good: exec leaves no capability to a user that is not root and inherits none
+/// (capabilities(7)).
 fn become_user(user: &UserOrder) -> nix::Result<()> {
     use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
     setgroups(&groups)?;
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     setresgid(gid, gid, gid)?;
-    setresuid(uid, uid, uid)
+    setresuid(uid, uid, uid)?;
+    // The kernel takes them from root that becomes another user, and from nobody else.
+    if user.uid != 0 { give_up_all() } else { Ok(()) }
 }
 
 /// Runs in the child. Returns only where it fails, with an exit status.
@@ -207,6 +211,10 @@ fn become_job(
     }
     if let Err(errno) = user.map_or(Ok(()), become_user) {
         complain("user", &errno);
+        return NOT_EXECUTABLE;
+    }
+    if let Err(errno) = hand_on_nothing() {
+        complain("inherited capabilities", &errno);
         return NOT_EXECUTABLE;
     }
     if let Err(error) = std::env::set_current_dir(directory) {

@@ -1,6 +1,7 @@
 //! The namespaces of a logical node: PID, mount, UTS, IPC, time; and a user namespace where the
 //! job runs without privilege (user_namespaces(7)).
 
+use crate::sys::standing::acts_for_all;
 use std::os::fd::IntoRawFd;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -46,7 +47,7 @@ fn write(path: &str, text: &str) -> Result<()> {
 /// Where user namespaces are forbidden: `ckptd doctor` says how to allow them.
 pub fn enter(clocks: Option<(i64, i64)>, network: bool) -> Result<()> {
     let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
-    if !user.is_root() {
+    if !acts_for_all() {
         let groups = nix::unistd::getgroups()
             .map_err(|errno| EngineError::system("getgroups", "the job's init", errno))?;
         GROUPS.get_or_init(|| groups.into_iter().map(nix::unistd::Gid::as_raw).collect());

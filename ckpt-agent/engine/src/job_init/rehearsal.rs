@@ -7,6 +7,7 @@
 //!   stay where they are, and are written or locked, get a stand-in of the same size and time mounted over them.
 //! * The lowest of priorities, and the first place before the OOM killer.
 
+use crate::sys::standing::acts_for_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, Permissions};
@@ -290,7 +291,7 @@ fn locked(image: &Image) -> BTreeSet<FileId> {
 /// Where that can't be done here.
 pub fn shield(image: &Image, own_files: &[OwnFile], user: Option<&UserOrder>) -> Result<()> {
     let mut places = Places::of(image, own_files);
-    places.resolve(nix::unistd::geteuid().is_root());
+    places.resolve(acts_for_all());
     let mut mounted = mounted();
     let options = Some("mode=0700,size=100%");
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;

@@ -39,6 +39,7 @@ pub mod signals;
 pub mod sock_diag;
 pub mod sockopt;
 pub mod spawn;
+pub mod standing;
 pub mod stat;
 pub mod sysv;
 mod tcp_entry;

@@ -46,6 +46,16 @@ pub fn set_dumpable(on: bool) -> nix::Result<()> {
     set(libc::PR_SET_DUMPABLE, on.into())
 }
 
+/// Whether the caller may leave a core file, and /proc shows its files as its user's (PR_GET_DUMPABLE).
+///
+/// # Errors
+/// As prctl(2).
+pub fn is_dumpable() -> nix::Result<bool> {
+    // SAFETY: takes numbers only, and answers with one.
+    let answer = unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) };
+    Errno::result(answer).map(|answer| answer == 1)
+}
+
 /// Nothing that the caller executes gives it privileges (PR_SET_NO_NEW_PRIVS).
 ///
 /// # Errors

@@ -9,6 +9,12 @@ use super::super::error::{EngineError, Result};
 /// _LINUX_CAPABILITY_VERSION_3 (include/uapi/linux/capability.h): sets of 64 capabilities.
 pub const CAPABILITY_VERSION: u32 = 0x2008_0522;
 /// By their numbers (include/uapi/linux/capability.h).
+/// Reading and writing any file.
+pub const DAC_OVERRIDE: u32 = 1;
+/// Becoming any group.
+pub const SETGID: u32 = 6;
+/// Becoming any user.
+pub const SETUID: u32 = 7;
 const NET_BIND_SERVICE: u32 = 10;
 const NET_ADMIN: u32 = 12;
 const NET_RAW: u32 = 13;
@@ -45,6 +51,16 @@ pub const NEEDLESS: &[u32] = &[
     36, // BLOCK_SUSPEND
     38, // PERFMON
     39, // BPF
+];
+/// What a user has no right to when files are opened and made for them. The kernel takes them away from root that acts
+/// on files as another user, and from nobody else (capabilities(7)).
+pub const OVER_FILES: &[u32] = &[
+    0, // CHOWN
+    DAC_OVERRIDE,
+    2,  // DAC_READ_SEARCH
+    3,  // FOWNER
+    4,  // FSETID
+    27, // MKNOD
 ];
 /// What a user has no right to when their processes are told how they are scheduled.
 pub const OVER_PRIORITIES: &[u32] = &[SYS_NICE, SYS_RESOURCE];
@@ -130,6 +146,98 @@ pub fn give_up(capabilities: &[u32]) -> Result<()> {
     set(&sets).map_err(failed("capset"))
 }
 
+/// Whether the calling thread has all of those.
+///
+/// # Errors
+/// Failed capget(2).
+pub fn has(capabilities: &[u32]) -> nix::Result<bool> {
+    let sets = get()?;
+    let one =
+        |capability: &u32| sets[(capability / 32) as usize].effective >> (capability % 32) & 1;
+    Ok(capabilities.iter().all(|capability| one(capability) == 1))
+}
+
+/// Takes those away from what the calling thread uses; what [`give_back`] gives it again: those that it had.
+///
+/// # Errors
+/// Failed system calls.
+pub fn take_away(capabilities: &[u32]) -> nix::Result<[u32; 2]> {
+    let mut sets = get()?;
+    let mut taken = [0; 2];
+    for capability in capabilities {
+        let (index, bit) = ((capability / 32) as usize, 1 << (capability % 32));
+        taken[index] |= sets[index].effective & bit;
+        sets[index].effective &= !bit;
+    }
+    set(&sets).map(|()| taken)
+}
+
+/// Gives back what [`take_away`] took.
+///
+/// # Errors
+/// Failed system calls.
+pub fn give_back(taken: [u32; 2]) -> nix::Result<()> {
+    let mut sets = get()?;
+    for (half, taken) in sets.iter_mut().zip(taken) {
+        half.effective |= taken;
+    }
+    set(&sets)
+}
+
+/// Has the programs that this process executes from now on have what it has, though it is not root: they inherit it.
+///
+/// # Errors
+/// Failed system calls.
+pub fn hand_on() -> nix::Result<()> {
+    let mut sets = get()?;
+    for half in &mut sets {
+        half.inheritable = half.permitted;
+    }
+    set(&sets)?;
+    for capability in 0..64_u32 {
+        if sets[(capability / 32) as usize].permitted >> (capability % 32) & 1 == 1 {
+            ambient(libc::PR_CAP_AMBIENT_RAISE, capability)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives up all of them, for the calling thread and all that it makes.
+///
+/// # Errors
+/// Failed system calls.
+pub fn give_up_all() -> nix::Result<()> {
+    set(&Sets::default())
+}
+
+/// The programs that this process executes from now on inherit nothing any more.
+///
+/// # Errors
+/// Failed system calls.
+pub fn hand_on_nothing() -> nix::Result<()> {
+    match ambient(libc::PR_CAP_AMBIENT_CLEAR_ALL, 0) {
+        // Before Linux 4.3 there are none.
+        Err(Errno::EINVAL) | Ok(()) => {}
+        Err(errno) => return Err(errno),
+    }
+    let mut sets = get()?;
+    if sets.iter().all(|half| half.inheritable == 0) {
+        return Ok(());
+    }
+    for half in &mut sets {
+        half.inheritable = 0;
+    }
+    set(&sets)
+}
+
+fn ambient(what: libc::c_int, capability: u32) -> nix::Result<()> {
+    // SAFETY: takes numbers only.
+    let answer = unsafe {
+        libc::prctl(libc::PR_CAP_AMBIENT, what as libc::c_ulong, capability as libc::c_ulong, 0, 0)
+    };
+    Errno::result(answer).map(drop)
+}
+
 fn get() -> std::result::Result<Sets, Errno> {
     let mut header = Header { version: CAPABILITY_VERSION, pid: 0 };
     let mut sets = Sets::default();
@@ -164,6 +272,19 @@ mod tests {
         assert!(Restrained::further(&[NET_ADMIN]).unwrap().is_none());
         assert_eq!(effective(), before);
     }
+
+    #[test]
+    fn what_was_taken_away_is_given_back_and_nothing_else() {
+        let effective = || get().unwrap().map(|half| half.effective);
+        let before = effective();
+        let taken = take_away(OVER_FILES).unwrap();
+        let [low, high] = effective();
+        assert_eq!((low & 0x800_001f, high), (0, before[1]));
+        assert!(!has(&[DAC_OVERRIDE]).unwrap());
+        give_back(taken).unwrap();
+        assert_eq!(effective(), before);
+    }
+
     #[test]
     fn what_is_given_up_stays_away_from_that_thread_alone() {
         let before = get().unwrap();

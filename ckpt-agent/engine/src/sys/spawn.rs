@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 use super::super::arch::{Architecture, Current};
 use super::abi;
 use super::dup3::dup3;
+use super::{restrained, standing};
 
 /// Changes nothing (personality(2)).
 const ASK: u32 = 0xffff_ffff;
@@ -48,14 +49,16 @@ pub fn randomize_again() {
     }
 }
 
-/// Starts the command with `fd` as descriptor `number`; all others are closed on exec.
+/// Starts the command with `fd` as descriptor `number`; all others are closed on exec. It has what this process may, also
+/// where that is not root and acts for all users.
 ///
 /// # Errors
 /// As `Command::spawn`.
 pub fn with_descriptor(command: &mut Command, fd: OwnedFd, number: i32) -> io::Result<Child> {
     let from = fd.as_raw_fd();
-    // SAFETY: between fork and exec only fcntl(2), dup3(2) and close_range(2) are called, which are
-    // async-signal-safe; `fd` stays open until the child has been made.
+    let hands_on = standing::acts_for_all_but_root();
+    // SAFETY: between fork and exec only fcntl(2), dup3(2), close_range(2), capget(2), capset(2) and prctl(2) are called,
+    // which are async-signal-safe; `fd` stays open until the child has been made.
     unsafe {
         command.pre_exec(move || {
             if from != number {
@@ -66,6 +69,9 @@ pub fn with_descriptor(command: &mut Command, fd: OwnedFd, number: i32) -> io::R
             let first = number + 1;
             let flag = abi::CLOSE_RANGE_CLOEXEC;
             libc::syscall(libc::SYS_close_range, first, u32::MAX, flag);
+            if hands_on {
+                restrained::hand_on()?;
+            }
             Ok(())
         });
     }

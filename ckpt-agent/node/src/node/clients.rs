@@ -1,7 +1,7 @@
 //! Local commands, and those of them that look at images: this agent's folders are open to nobody else, so it reads for
 //! them. The coordinator has said which images they may know of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
@@ -23,6 +23,8 @@ const MOST_READERS: usize = 4;
 pub(super) struct Clients {
     /// Their users' numbers.
     open: BTreeMap<u64, u32>,
+    /// Those that get no more answers, and have not gone: each has its place at the coordinator until then.
+    over: BTreeSet<u64>,
     /// Commands for which images are being read, and their users' numbers.
     readers: BTreeMap<u64, u32>,
 }
@@ -31,6 +33,7 @@ impl Clients {
     /// The coordinator is gone: so are all conversations.
     pub fn close_all(&mut self, voice: &mut Voice) {
         self.open.clear();
+        self.over.clear();
         voice.act(Action::CloseClients);
         self.readers.keys().for_each(|client| voice.act(Action::StopLook(*client)));
     }
@@ -50,15 +53,16 @@ impl Node {
         if self.clients.readers.contains_key(&client) {
             self.voice.act(Action::StopLook(client));
         }
-        if self.clients.open.remove(&client).is_some() {
+        let over = self.clients.over.remove(&client);
+        if self.clients.open.remove(&client).is_some() || over {
             self.voice.tell(FromAgent::ClientClosed { client });
         }
     }
 
     /// Passes a line on to a local command; None: the conversation is over.
     pub(super) fn pass_on(&mut self, client: u64, line: Option<String>) {
-        if line.is_none() {
-            self.clients.open.remove(&client);
+        if line.is_none() && self.clients.open.remove(&client).is_some() {
+            self.clients.over.insert(client);
         }
         self.voice.act(Action::Answer(client, line));
     }

@@ -1,5 +1,6 @@
 //! What the coordinator wants done with images of DMTCP's processes.
 
+use ckpt_engine::sys::standing::acts_for_all_but_root;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -10,7 +11,7 @@ use std::process::Stdio;
 use ckpt_node::Event;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::JobUser;
-use protocol::cluster::dmtcp::{DmtcpImage, DmtcpOrder};
+use protocol::cluster::dmtcp::{DmtcpImage, DmtcpOrder, DmtcpPath};
 use protocol::task;
 use tokio::process::Command;
 
@@ -51,7 +52,7 @@ impl Driver {
         }
     }
 
-    fn take_in_images(&self, image: DmtcpImage, folder: PathBuf, files: Vec<String>) {
+    fn take_in_images(&self, image: DmtcpImage, folder: PathBuf, files: Vec<DmtcpPath>) {
         let (reports, busy) = (self.parts.reports.clone(), self.parts.busy.clone());
         let folders = self.parts.folders.clone();
         let (checkpoint, users) = (image.checkpoint, self.users());
@@ -125,6 +126,11 @@ impl Driver {
 /// Starts `dmtcp_restart`. Its processes are DMTCP's from then on: they outlive this agent.
 fn start(group: &PutOut, host: IpAddr, port: u16, log: &Path) -> io::Result<()> {
     let said = File::options().append(true).create(true).open(log)?;
+    if group.user.is_some() && acts_for_all_but_root() {
+        // It would keep the agent's groups.
+        let reason = "only an agent of root's restarts processes of DMTCP for other users";
+        return Err(io::Error::other(reason));
+    }
     let mut command = Command::new(RESTART);
     command
         .args(["--join-coordinator", "--coord-host", &host.to_string()])

@@ -1,5 +1,7 @@
 //! Instances that are launched, and the users of jobs on this machine.
 
+use crate::driver::host::is_known;
+use ckpt_engine::sys::standing::{acts_for_all, acts_for_all_but_root};
 use ckpt_node::{Event, Lacking, Launch, Record, shell_link};
 use nix::unistd::Uid;
 use protocol::cluster::NodeName;
@@ -157,7 +159,7 @@ impl Hosts {
     pub(super) fn account_of(&self, wanted: &JobUser) -> Result<Option<User>, UserError> {
         let node = &self.node;
         let own = Uid::effective();
-        if !own.is_root() {
+        if !acts_for_all() {
             let name = name_of(own.as_raw());
             return match self.shared || wanted.name == name {
                 true => Ok(None),
@@ -174,6 +176,9 @@ impl Hosts {
                 UserError::Unknown { name, node }
             })?,
         };
+        if acts_for_all_but_root() && !is_known(known.uid) {
+            return Err(UserError::Numberless { node: node.clone(), name: known.name });
+        }
         if known.uid == 0 {
             return match self.allow_root {
                 true => Ok(None),

@@ -40,7 +40,7 @@ use tokio::sync::{oneshot, watch};
 use self::served::Served;
 use self::shell_calls::Callers;
 use super::busy::Busy;
-use super::clients::Clients;
+use super::clients::{Clients, NOT_TOLD_APART, is_told_apart};
 use super::clock::boot_time;
 use super::folders::Folders;
 use super::host::{Battery, Gauge, addresses, has_address, vitals};
@@ -226,6 +226,10 @@ impl Driver {
             }
             Report::ClientOpened { client, user, answers } => {
                 self.clients.add(client, answers);
+                if !is_told_apart(&user) {
+                    self.clients.refuse(client, NOT_TOLD_APART);
+                    return;
+                }
                 Event::ClientOpened { client, user }
             }
             Report::ClientClosed(client) => {

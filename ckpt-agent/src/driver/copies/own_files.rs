@@ -10,6 +10,7 @@
 
 mod lists;
 
+use ckpt_engine::sys::standing::acts_for_all;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -441,7 +442,7 @@ fn put(content: File, file: &OwnFile, key: Option<&ImageKey>) -> io::Result<()> 
             return Err(io::Error::other("it is encrypted, and there is no key"));
         }
     }
-    if Uid::effective().is_root() {
+    if acts_for_all() {
         // For anybody else but root its owner is whoever makes it; so is that.
         let _ = fchown(&made, Some(Uid::from_raw(file.uid)), Some(Gid::from_raw(file.gid)));
     }

@@ -10,6 +10,8 @@ mod gauge;
 mod speed;
 mod vitals;
 
+pub use accounts::is_known;
+use ckpt_engine::sys::standing::acts_for_all;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -55,7 +57,8 @@ pub fn profile(options: &AgentOptions, nominal: &Nominal) -> NodeProfile {
         kernel: nix::sys::utsname::uname()
             .map(|name| name.release().to_string_lossy().into_owned())
             .unwrap_or_default(),
-        owner: Some(JobUser::of(Uid::effective().as_raw())),
+        // Only root makes an agent that may become others.
+        owner: Some(JobUser::of(if acts_for_all() { 0 } else { Uid::effective().as_raw() })),
         takes: accounts::takes(options.shared),
         allow_root: options.allow_root,
         // Known once it does.

@@ -59,6 +59,7 @@ impl<R: Read> Import<R> {
         let mut archive = tar::Archive::new(decoder);
         let about = {
             let foreign = |error: io::Error| match error.kind() {
+                _ if is_altered(&error) => ArchiveError::Altered,
                 io::ErrorKind::UnexpectedEof => ArchiveError::Short,
                 _ => ArchiveError::Foreign(error.to_string()),
             };
@@ -476,8 +477,25 @@ fn expect_end<R: Read>(mut decoder: zstd::Decoder<'_, BufReader<R>>) -> Result<(
     }
 }
 
+/// Whether the one who decrypts has found that, however often the readers between have wrapped it.
+fn is_altered(error: &io::Error) -> bool {
+    let mut cause = error.get_ref().map(|cause| cause as &(dyn std::error::Error + 'static));
+    while let Some(found) = cause {
+        if let Some(ArchiveError::Altered) = found.downcast_ref() {
+            return true;
+        }
+        // An error of reading has as its source that of what it wraps, and not this itself.
+        cause = match found.downcast_ref::<io::Error>().map(io::Error::get_ref) {
+            Some(inner) => inner.map(|inner| inner as _),
+            None => found.source(),
+        };
+    }
+    false
+}
+
 fn read(error: io::Error) -> ArchiveError {
     match error.kind() {
+        _ if is_altered(&error) => ArchiveError::Altered,
         io::ErrorKind::UnexpectedEof => ArchiveError::Short,
         _ => ArchiveError::Read(error),
     }

@@ -107,6 +107,9 @@ pub enum ArchiveError {
     /// The archive ends too early.
     #[error("the archive is cut short: have it copied again")]
     Short,
+    /// It was encrypted, and is not as it was.
+    #[error("it was cut short or changed since it was encrypted: have it copied again")]
+    Altered,
     /// It is no archive of ours.
     #[error("it is no archive of 'ckptd export': {0}")]
     Foreign(String),

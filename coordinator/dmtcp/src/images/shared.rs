@@ -2,12 +2,18 @@
 
 use super::{ImageError, Images, Kept, Place};
 use crate::cluster::{AnswerError, Cluster};
-use crate::machine::Checkpoint;
+use crate::machine::{Checkpoint, Image};
 use crate::places::{self, KeptShare, Share};
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
-use protocol::cluster::dmtcp::{DmtcpImage, JOB_PREFIX};
+use protocol::cluster::agent::JobUser;
+use protocol::cluster::dmtcp::{DmtcpImage, DmtcpPath, JOB_PREFIX};
 use std::collections::BTreeMap;
+
+/// What an agent is told of an image. Of a process on this machine the user is known, and the agent is this machine's.
+fn named(image: &Image) -> DmtcpPath {
+    DmtcpPath { path: image.name.path.clone(), owner: image.owner.map(JobUser::of) }
+}
 
 /// Machines on which each image is to be, its own included.
 pub const COPIES: usize = 2;
@@ -37,8 +43,8 @@ impl Images {
         for share in shares.kept {
             let next = numbers.values().max().map_or(1, |highest| highest.saturating_add(1));
             let instance = *numbers.entry(share.node.clone()).or_insert(next);
-            let name = |index: &usize| checkpoint.images[*index].name.path.clone();
-            let files = share.images.iter().map(name).collect();
+            let named = |index: &usize| named(&checkpoint.images[*index]);
+            let files = share.images.iter().map(named).collect();
             let image = self.image(instance, number);
             awaited.push((cluster.take_in(&share.node, &image, files), image, share));
         }
@@ -182,5 +188,28 @@ fn copy_to_others(
         if cluster.copy(partner, image, vec![share.node.clone()]).wait().is_ok() {
             holders.push(partner.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Identity;
+    use crate::wire::ImageName;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn an_agent_is_told_whose_process_names_an_image() {
+        let path = "/home/ckpt_p.dmtcp".to_owned();
+        let of = |owner| Image {
+            name: ImageName { host: "here".into(), shell: String::new(), path: path.clone() },
+            identity: Identity::default(),
+            program: "p".into(),
+            remote: Ipv4Addr::LOCALHOST,
+            owner,
+        };
+        let told = named(&of(Some(4_000_000)));
+        assert_eq!((told.path, told.owner.map(|owner| owner.uid)), (path.clone(), Some(4_000_000)));
+        assert_eq!(named(&of(None)).owner, None);
     }
 }

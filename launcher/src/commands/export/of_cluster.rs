@@ -2,12 +2,13 @@
 //! there, and added to it.
 
 use super::images::{Miss, Source, Watched};
-use super::{Counted, Output, bytes_bar};
+use super::{Counted, Output, bytes_bar, keep};
 use crate::client::refusal::unexpected;
 use crate::cluster::Cluster;
 use crate::commands::interrupts::Interrupts;
 use crate::commands::{Context, target};
 use crate::failure::Failure;
+use crate::recipients::{KeyError, Recipients, Sealing};
 use crate::text;
 use ckpt_agent::images::{self, CopyError};
 use ckpt_store::archive::{ArchiveError, Beside, ExportAll};
@@ -21,6 +22,7 @@ pub fn perform(
     cluster: &Cluster,
     wanted: &str,
     file: &Path,
+    recipients: Option<&Recipients>,
 ) -> Result<u8, Failure> {
     let (name, checkpoint) = target::split(wanted)?;
     let what = format!("export {wanted}");
@@ -37,7 +39,7 @@ pub fn perform(
     let interrupts = Interrupts::hold()?;
     let watched = Watched::new(bytes_bar(Some(bytes), about), interrupts);
     let source = Source { cluster, job: &job, watched: &watched };
-    let written = write(&source, &sealed, &room, file);
+    let written = write(&source, &sealed, &room, (file, recipients));
     match (written, watched.signal()) {
         (Err(error), Some(signal)) => {
             eprintln!("ckptd: {}", Failure::of(what, error));
@@ -57,6 +59,8 @@ pub fn perform(
 enum Refusal {
     #[error("{0}")]
     Archive(#[from] ArchiveError),
+    #[error("{0}")]
+    Key(#[from] KeyError),
     #[error("{0}")]
     Miss(#[from] Miss),
     #[error("{0}")]
@@ -78,7 +82,7 @@ fn write(
     source: &Source<'_>,
     sealed: &SealedJob,
     room: &Path,
-    file: &Path,
+    (file, recipients): (&Path, Option<&Recipients>),
 ) -> Result<u64, Refusal> {
     let out = Output::to(file)?;
     let staging = tempfile::Builder::new().prefix(".ckptd-export-").tempdir_in(room)?;
@@ -88,7 +92,7 @@ fn write(
     let instances = job.images.keys().map(|instance| instance.0).collect();
     // Images were counted when they came.
     let mut watch = |_| source.watched.tick(0);
-    let out = Counted::of(out);
+    let out = Sealing::of(recipients, Counted::of(out))?;
     let mut archive = ExportAll::begin(out, checkpoint, instances, sealed, Some(log), &mut watch)?;
     for (instance, image) in &job.images {
         let folder = staging.path().join(instance.0.to_string());
@@ -98,5 +102,5 @@ fn write(
         archive.image(&folder, &beside.collect::<Vec<_>>())?;
         std::fs::remove_dir_all(&folder)?;
     }
-    Ok(archive.finish()?.keep()?)
+    Ok(keep(archive.finish()?)?)
 }

@@ -12,7 +12,7 @@ use super::stage::{Finished, JOB, Stage, expect, own, until};
 
 /// With memory that fills several blocks of a compressed archive, whole ones being what can be read of one
 /// that is not complete.
-const LOOP: &str = "r=$(head -c 900000 /dev/urandom | base64 -w0); n=0; echo ready; while [ ! -e go ]; do n=$((n+1)); sleep 0.02; done; echo right";
+pub const LOOP: &str = "r=$(head -c 900000 /dev/urandom | base64 -w0); n=0; echo ready; while [ ! -e go ]; do n=$((n+1)); sleep 0.02; done; echo right";
 
 pub fn text(path: &Path) -> String {
     path.display().to_string()

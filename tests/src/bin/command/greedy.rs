@@ -11,13 +11,20 @@ use super::archives::{archive, expect_jobs, refused as refused_with, text};
 use super::stage::{Finished, Stage, expect, own};
 
 /// The address space of an import, in KiB. Those of before took 0.5 to 3 GB for these archives.
-const MEMORY: &str = "400000";
+pub const MEMORY: &str = "400000";
 const MIB: u64 = 1 << 20;
 
-/// `ckptd import FILE --dir STATE` within what `ulimit LIMIT` leaves it.
-fn import(stage: &Stage, limit: &str, file: &Path, state: &Path) -> Result<Finished, Failure> {
+/// `ckptd import FILE --dir STATE OPTIONS...` within what `ulimit LIMIT` leaves it.
+pub fn import(
+    stage: &Stage,
+    limit: &str,
+    file: &Path,
+    state: &Path,
+    options: &[&str],
+) -> Result<Finished, Failure> {
     let script = format!("ulimit {limit} && exec \"$@\"");
-    let arguments = ["import", &text(file), "--dir", &text(state)];
+    let (file, state) = (text(file), text(state));
+    let arguments = [&["import", &file, "--dir", &state], options].concat();
     stage.start_wrapped(&["sh", "-c", &script, "sh"], &arguments)?.finish()
 }
 
@@ -89,11 +96,11 @@ pub fn refused(stage: &Stage) -> Result<(), Failure> {
         pack(&bad, members)?;
         let size = own(fs::metadata(&bad))?.len();
         expect(size < 64 << 10, || format!("{name} has {size} bytes"))?;
-        let ended = import(stage, &format!("-v {MEMORY}"), &bad, &state)?;
+        let ended = import(stage, &format!("-v {MEMORY}"), &bad, &state, &[])?;
         refused_with(ended, words).map_err(|f| Failure(format!("{name}: {f}")))?;
         nothing(&state)?;
     }
-    import(stage, &format!("-v {MEMORY}"), &good, &state)?.expect(0)?;
+    import(stage, &format!("-v {MEMORY}"), &good, &state, &[])?.expect(0)?;
     expect_jobs(&state, 1)
 }
 
@@ -105,7 +112,7 @@ fn nothing(state: &Path) -> Result<(), Failure> {
 pub fn full(stage: &Stage) -> Result<(), Failure> {
     let (good, state) = (archive(stage)?, stage.home.join("other"));
     // In blocks of 512 bytes: less than the memory in the image.
-    let ended = import(stage, "-f 200", &good, &state)?;
+    let ended = import(stage, "-f 200", &good, &state, &[])?;
     refused_with(ended, "limit on a file's size")?;
     nothing(&state)
 }

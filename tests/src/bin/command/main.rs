@@ -7,6 +7,7 @@ mod ends;
 mod files;
 mod greedy;
 mod listings;
+mod recipients;
 mod rehearsals;
 mod sockets;
 mod stage;
@@ -34,6 +35,7 @@ struct Options {
 type Case = fn(&Stage) -> Result<(), Failure>;
 
 const CASES: &[(&str, Case)] = &[
+    ("inherited-capabilities", streams::capabilities),
     ("pipes", streams::pipes),
     ("files-as-streams", streams::files),
     ("statuses", streams::statuses),
@@ -51,6 +53,10 @@ const CASES: &[(&str, Case)] = &[
     ("interrupted-import", archives::interrupted),
     ("greedy-archives", greedy::refused),
     ("full-import", greedy::full),
+    ("encrypted-archives", recipients::there),
+    ("encrypted-archives-refused", recipients::refusals),
+    ("encrypted-archives-damaged", recipients::damaged),
+    ("encrypted-archives-by-age", recipients::by_age),
     ("ended-before-the-mark", ends::before_the_mark),
     ("ended-meanwhile", ends::meanwhile),
     ("rehearsals", rehearsals::leave_no_trace),

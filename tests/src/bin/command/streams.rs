@@ -163,3 +163,18 @@ pub fn foreign_signals(stage: &Stage) -> Result<(), Failure> {
     running.finish()?.expect(138)?;
     stage.expect_gone()
 }
+
+/// Without namespaces, too, a job's programs inherit no capability that the one who runs it hands on.
+pub fn capabilities(stage: &Stage) -> Result<(), Failure> {
+    let handed = ["setpriv", "--inh-caps", "+net_raw", "--ambient-caps", "+net_raw"];
+    let script = "grep Cap[IA] /proc/self/status";
+    for numbers in ["CKPTD_NAMESPACES=", "CKPTD_NAMESPACES=none"] {
+        let words = [&handed[..], &["env", numbers]].concat();
+        let arguments = ["run", "--name", "c", "--interval", "0", "--", "sh", "-c", script];
+        let ended = stage.start_wrapped(&words, &arguments)?.finish()?.expect(0)?;
+        let none = format!("CapInh:\t{0:016x}\nCapAmb:\t{0:016x}\n", 0);
+        expect(ended.out == none, || format!("{numbers}: {ended:?}"))?;
+        stage.output(&["rm", "c"], "")?.expect(0)?;
+    }
+    Ok(())
+}

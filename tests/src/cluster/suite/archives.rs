@@ -24,7 +24,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "import-alone",
-        about: "a cluster's job of one part becomes a job of one machine without the cluster; one of two parts does not",
+        about: "a cluster's job of one part becomes, encrypted on the way, a job of one machine without the cluster; one of two parts does not",
         run: alone,
     },
     Case {
@@ -186,6 +186,11 @@ fn agent_lost(ckptd: &Ckptd, agent: &mut Background, import: &[&str]) -> Result<
     check(jobs.stdout.trim() == "[]", || format!("jobs are left: {jobs:?}"))
 }
 
+/// A key pair of age for tests.
+const SECRET: &str = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
+const PUBLIC: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+const KEY: &str = "/tmp/key";
+
 /// A folder of jobs without a cluster.
 const OWN: &str = "/tmp/own";
 
@@ -199,11 +204,13 @@ fn alone(stage: &Stage) -> Result<(), Failure> {
         let mut job = ckptd.node(1).spawn(&[&as_user(OWNER)[..], &run].concat(), &[])?;
         job.wait_for_output("started", LIMIT)?;
         must(say(&ckptd, 1, OWNER, &["checkpoint", name])?)?;
-        must(say(&ckptd, 1, OWNER, &["export", name, &format!("/tmp/{name}")])?)?;
+        must(say(&ckptd, 1, OWNER, &["export", "-r", PUBLIC, name, &format!("/tmp/{name}")])?)?;
         must(say(&ckptd, 1, OWNER, &["stop", name])?)?;
         job.wait(LIMIT)?;
     }
-    let import = |file| say(&ckptd, 1, OWNER, &["import", file, "--dir", OWN]);
+    refused(&say(&ckptd, 1, OWNER, &["import", "/tmp/one"])?, "--identity FILE")?;
+    ckptd.node(1).must_run(&["sh", "-c", &format!("echo {SECRET} > {KEY}")])?;
+    let import = |file| say(&ckptd, 1, OWNER, &["import", file, "-i", KEY, "--dir", OWN]);
     refused(&import("/tmp/two")?, "in 2 parts")?;
     let imported = must(import("/tmp/one")?)?;
     check(imported.stdout == "one\n", || format!("{imported:?}"))?;

@@ -3,6 +3,7 @@
 mod archives;
 mod audit;
 mod authority;
+mod capabilities;
 mod commands;
 mod damage;
 mod discovery;
@@ -57,6 +58,7 @@ pub fn all() -> Vec<Case> {
         late::CASES,
         members::CASES,
         owners::CASES,
+        capabilities::CASES,
         logins::CASES,
         audit::CASES,
         authority::CASES,
@@ -84,6 +86,7 @@ pub fn all() -> Vec<Case> {
 
 /// Those of files whose other tests measure, or keep all cores busy by ranks that compute until they are told to end.
 const LIGHT: &[&str] = &[
+    "agent-with-capabilities",
     "audit",
     "careless-end",
     "firewalls",

@@ -1,0 +1,45 @@
+//! What export and import take.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// What export takes.
+#[derive(Debug, Args)]
+pub struct ExportArguments {
+    /// The job, and the checkpoint if not its newest.
+    #[arg(value_name = "JOB[@N]")]
+    pub job: String,
+    /// The archive, which must not be there yet; - for standard output.
+    pub file: PathBuf,
+    /// For whom it is encrypted.
+    #[command(flatten)]
+    pub recipients: RecipientArguments,
+}
+
+/// For whom an archive is encrypted.
+#[derive(Debug, Default, Args)]
+pub struct RecipientArguments {
+    /// Encrypt the archive for whoever has the secret key of KEY: age1..., or a public key of SSH, ed25519 or RSA; may be
+    /// repeated.
+    #[arg(long, short, value_name = "KEY")]
+    pub recipient: Vec<String>,
+    /// Encrypt it for the keys in FILE, one a line; may be repeated.
+    #[arg(long, short = 'R', value_name = "FILE")]
+    pub recipients_file: Vec<PathBuf>,
+}
+
+/// What import takes.
+#[derive(Debug, Args)]
+pub struct ImportArguments {
+    /// The archive; - for standard input.
+    pub file: PathBuf,
+    /// The job's name [default: the one that it had].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// On a cluster: whose the job is to be, also a job of one machine; for operators.
+    #[arg(long)]
+    pub user: Option<String>,
+    /// Of an encrypted archive: the file with your secret key, of age or SSH, without a passphrase; may be repeated.
+    #[arg(long, short, value_name = "FILE")]
+    pub identity: Vec<PathBuf>,
+}
