@@ -53,6 +53,8 @@ impl Quiesced {
         let vdso_image = vdso.as_ref().and_then(Vdso::image).filter(|_| portable);
         let vdso_image = vdso_image.map(|bytes| self.context.keep(bytes.to_vec()));
         drop(std::mem::take(&mut self.collected.probes));
+        // Before the job goes on: what it closes must be closed.
+        drop(std::mem::take(&mut self.context.held));
         let relays = self.relay_states();
         let remote_shells = self.remote_shells();
         let graph = Graph {
