@@ -207,14 +207,6 @@ fn runs_alone(case: &Case<'_>) -> bool {
     name.starts_with("busy") || name == "clocks" || name == "sleeps"
 }
 
-/// What a restart is refused with on a kernel that can't move a heap, where the kernel has put the program's below ckptd's:
-/// once in some thousand times.
-const LOW_HEAP: &str = "ends below that of ckptd, and this kernel has no PR_SET_MM_MAP";
-
-fn is_low_heap(case: &Case<'_>, why: &str) -> bool {
-    !case.wrapper.is_empty() && why.contains(LOW_HEAP)
-}
-
 /// Runs the cases, most of them several side by side; whether any failed.
 fn run_all(options: &Options, cases: &[Case<'_>], workspace: &Workspace) -> bool {
     let counts = Mutex::new([0usize; 3]);
@@ -246,10 +238,6 @@ fn run_side_by_side(
                         Outcome::Passed => {
                             counts[0] += 1;
                             println!("pass {} ({took:.2} s)", case.name());
-                        }
-                        Outcome::Failed(why) if is_low_heap(case, &why) => {
-                            counts[2] += 1;
-                            println!("skip {}: {LOW_HEAP}, by chance", case.name());
                         }
                         Outcome::Failed(why) => {
                             counts[1] += 1;

@@ -13,15 +13,32 @@ use super::{restrained, standing};
 /// Changes nothing (personality(2)).
 const ASK: u32 = 0xffff_ffff;
 
+/// The first Linux that puts the heap of a static position-independent program where those of others are, whether addresses
+/// are randomised or not (fs/binfmt_elf.c, load_elf_binary).
+const MOVES_HEAPS: (u32, u32) = (6, 16);
+
 /// Whether the heap of this program begins lower without randomised addresses. A static position-independent one lies among
-/// libraries then, and before Linux 6.15 its heap with it; randomised it is where other programs lie.
+/// libraries then, and on older kernels its heap with it; randomised its heap is where others' are, or, once in some
+/// thousand times, above one.
 pub fn randomizing_lifts_heap() -> bool {
     // SAFETY: takes numbers only.
     let (interpreter, entry) =
         unsafe { (libc::getauxval(libc::AT_BASE), libc::getauxval(libc::AT_ENTRY)) };
     #[allow(clippy::unnecessary_cast, reason = "32 bits wide elsewhere")]
     let entry = entry as u64;
-    interpreter != 0 || entry < Current::user_top() / 4
+    interpreter != 0 || entry < Current::user_top() / 4 || is_kernel_since(MOVES_HEAPS)
+}
+
+fn is_kernel_since(version: (u32, u32)) -> bool {
+    let release = nix::sys::utsname::uname().ok().map(|names| names.release().to_owned());
+    let release = release.and_then(|release| release.into_string().ok()).unwrap_or_default();
+    version_of(&release).is_some_and(|own| own >= version)
+}
+
+/// The first two numbers of a release as uname(2) tells it.
+fn version_of(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// Has a command executed without randomised addresses, so that its heap begins right behind it: as low as can be.
@@ -78,4 +95,17 @@ pub fn with_descriptor(command: &mut Command, fd: OwnedFd, number: i32) -> io::R
     let child = command.spawn();
     drop(fd);
     child
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_of;
+
+    #[test]
+    fn releases_are_read() {
+        assert_eq!(version_of("6.18.44-fc-v669"), Some((6, 18)));
+        assert_eq!(version_of("5.10-android"), Some((5, 10)));
+        assert!(version_of("6.9.0") < Some((6, 16)) && Some((6, 16)) <= version_of("7.0"));
+        assert_eq!(version_of("odd"), None);
+    }
 }
