@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use super::super::arch::calls;
 use super::super::arch::words::{WORD, from_words};
 use super::super::error::{EngineError, Result};
-use super::super::graph::{BlobId, IpcIdentity, SysvQueue};
+use super::super::graph::{IpcIdentity, SysvQueue};
 use super::super::objects::{DumpContext, RestoreContext};
 use super::super::sys::sysv;
 use super::super::trace::Remote;
@@ -78,7 +78,7 @@ pub(super) fn make(queue: &SysvQueue, context: &mut RestoreContext<'_>) -> Resul
         let number = identity.number;
         context.warn(format!("message queue {number} has this machine's size ({})", errno.desc()));
     }
-    let bytes = content(queue.content, context)?;
+    let bytes = context.blob(queue.content)?;
     let mut rest = bytes.as_slice();
     for (kind, length) in &queue.messages {
         let Some((text, others)) = rest.split_at_checked(*length as usize) else {
@@ -96,8 +96,4 @@ pub(super) fn make(queue: &SysvQueue, context: &mut RestoreContext<'_>) -> Resul
         rest = others;
     }
     Ok(())
-}
-
-fn content(id: BlobId, context: &RestoreContext<'_>) -> Result<Vec<u8>> {
-    context.blob(id)
 }

@@ -127,12 +127,7 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     let foreign = foreign_vdso(image, context)?;
     check_features(image, context)?;
     let files = {
-        let user = context.user.clone();
-        let _acting = user
-            .as_ref()
-            .map(|user| FileUser::begin(user.uid, user.gid, &user.groups))
-            .transpose()?;
-        let _restrained = user.map(|_| Restrained::begin(OVER_OBJECTS)).transpose()?;
+        let _acting = act_as_user(context)?;
         {
             let _making = stages::begin(Stage::Files);
             folders::begin(context)?;
@@ -177,18 +172,22 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         );
     }
     inodes::seal_all(context)?;
-    watch_files(image, context)?;
+    {
+        let _acting = act_as_user(context)?;
+        watch_again(&image.graph.files, context)?;
+    }
     context.warnings.extend(numbers.warning(image));
     Ok(Standing { processes, numbers })
 }
 
-/// With the rights of the job's user.
-fn watch_files(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
-    let user = context.user.clone();
-    let _acting =
-        user.as_ref().map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
-    let _restrained = user.map(|_| Restrained::begin(OVER_OBJECTS)).transpose()?;
-    watch_again(&image.graph.files, context)
+/// While they live, files are opened and objects made with the rights of the job's user.
+type Acting = (Option<Restrained>, Option<FileUser>);
+
+fn act_as_user(context: &RestoreContext<'_>) -> Result<Acting> {
+    let Some(user) = &context.user else { return Ok((None, None)) };
+    let acting = FileUser::begin(user.uid, user.gid, &user.groups)?;
+    // Fields of a tuple are dropped in their order: what was begun last ends first.
+    Ok((Some(Restrained::begin(OVER_OBJECTS)?), Some(acting)))
 }
 
 /// Terminals that control sessions here: those whose slaves are here, or nowhere.

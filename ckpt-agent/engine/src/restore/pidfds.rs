@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, Pid, ProcessImage};
-use super::super::objects::{Object, ProcessDescriptor, RestoreContext, wire_late};
+use super::super::objects::{Object, RestoreContext, wire_late};
 use super::super::trace::Remote;
 use super::image::Image;
 use super::numbers::Numbers;
@@ -44,12 +44,8 @@ pub fn install(
     image: &ProcessImage,
     context: &RestoreContext<'_>,
 ) -> Result<()> {
-    let is_one = |id: FileId| {
-        matches!(
-            context.graph.object(id),
-            Some(Object::ProcessDescriptor(ProcessDescriptor { .. }))
-        )
-    };
+    let is_one =
+        |id: FileId| matches!(context.graph.object(id), Some(Object::ProcessDescriptor(_)));
     let mut own = image.descriptors.iter().filter(|one| is_one(one.file)).peekable();
     if own.peek().is_none() {
         return Ok(());
