@@ -150,8 +150,8 @@ fn add_in_flight(
                     id
                 }
             };
-            if let Object::ProcessDescriptor(_) = collected.files[id.0 as usize].object {
-                let what = "a Unix socket with a descriptor of a process in flight (SCM_RIGHTS)";
+            if collected.files[id.0 as usize].object.process().is_some() {
+                let what = "a Unix socket with a descriptor of a process, or of its files in /proc, in flight (SCM_RIGHTS)";
                 return Err(named(Refusal::passing(what, "it is received soon: try again").into()));
             }
             ids.push(id);

@@ -1,6 +1,7 @@
 //! The state of one process and its threads, but for descriptors and memory.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Instant;
 
 use procfs::process::{Process, Stat, Status};
@@ -517,6 +518,12 @@ pub fn ignores_traps(status: &Status) -> bool {
     status.sigign & 1 << (libc::SIGTRAP - 1) != 0
 }
 
+/// Whether a folder is one of those in which /proc shows a process: at a restart that is not there yet.
+fn is_of_process(folder: &Path) -> bool {
+    let first = folder.strip_prefix("/proc").ok().and_then(|below| below.components().next());
+    first.is_some_and(|name| name.as_os_str().as_encoded_bytes().iter().all(u8::is_ascii_digit))
+}
+
 /// Refuses what no part of the image could say of a process.
 ///
 /// # Errors
@@ -536,6 +543,14 @@ pub fn check_supported(process: &StoppedProcess, pid: Pid, comm: &str) -> Result
         return refuse(
             format!("has changed its root directory to {}", root.display()),
             "run it without chroot",
+        );
+    }
+    let directory = std::fs::read_link(format!("/proc/{host_pid}/cwd"))
+        .map_err(|error| EngineError::system("read", format!("/proc/{host_pid}/cwd"), error))?;
+    if is_of_process(&directory) {
+        return refuse(
+            format!("works in the folder {} of a process", directory.display()),
+            "have it work in another one",
         );
     }
     // It may have executed another since it was looked at.

@@ -278,6 +278,7 @@ pub struct RestoreContext<'a> {
     pub graph: &'a Graph,
     blobs: &'a dyn BlobSource,
     parked: BTreeMap<FileId, OwnedFd>,
+    awaiting: BTreeMap<FileId, OwnedFd>,
     inodes: BTreeMap<InodeId, OwnedFd>,
     /// The launcher's ends of standard streams, filled by the handlers that make them.
     pub console: Console,
@@ -326,6 +327,7 @@ impl<'a> RestoreContext<'a> {
             graph,
             blobs,
             parked: BTreeMap::new(),
+            awaiting: BTreeMap::new(),
             inodes: BTreeMap::new(),
             console: Console::default(),
             part: None,
@@ -424,6 +426,26 @@ impl<'a> RestoreContext<'a> {
         let parked = Self::move_up(fd, self.park_from)?;
         self.parked.insert(id, parked);
         Ok(())
+    }
+
+    /// Parks a placeholder for what can be made only once the processes are there: a socket, by which each holder gets the real
+    /// one in the end.
+    ///
+    /// # Errors
+    /// Failed system calls.
+    pub fn await_process(&mut self, id: FileId) -> Result<()> {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+        let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
+        let (own, holders) = socketpair(AddressFamily::Unix, kind, None, flags)
+            .map_err(|errno| EngineError::system("socketpair", "a placeholder", errno))?;
+        let own = self.lift(own)?;
+        self.awaiting.insert(id, own);
+        self.park(id, holders)
+    }
+
+    /// The other end of a placeholder.
+    pub fn awaiting(&self, id: FileId) -> Option<BorrowedFd<'_>> {
+        self.awaiting.get(&id).map(AsFd::as_fd)
     }
 
     /// Moves a descriptor to a number that no process of the job uses.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::super::error::{EngineError, Refusal, Result};
+use super::super::error::{EngineError, Result};
 use super::super::inodes;
 use super::super::sys::abi;
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
@@ -33,14 +33,6 @@ impl Directory {
     /// # Errors
     /// What /proc does not tell.
     pub fn of(probe: &Probe, context: &DumpContext) -> Result<Self> {
-        // A program that closes its descriptors before it executes another one looks for them in there; at a restart
-        // the process is not there yet.
-        let of_process = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
-        if probe.link.strip_prefix("/proc/").is_some_and(of_process) {
-            let what = format!("looks into the folder {} of a process", probe.link);
-            let refusal = Refusal::passing(what, "most do so for a moment only: try again");
-            return Err(EngineError::from(refusal).at(probe.pid, &probe.comm, probe.fd));
-        }
         let deleted = !paths::leads_to_it(probe);
         let path = if deleted { paths::without_mark(&probe.link) } else { &probe.link };
         Ok(Self {
@@ -122,23 +114,5 @@ impl ObjectKind for Directory {
 
     fn when_divided(&self, _flags: i32) -> Fate {
         Fate::Again
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::testing::try_dump;
-    use super::*;
-
-    #[test]
-    fn the_folder_of_a_process_is_refused_for_the_moment() {
-        let folder = |path: &str| {
-            let folder = std::fs::File::open(path).unwrap();
-            try_dump(&[folder.as_fd()], DumpContext::default()).map(drop)
-        };
-        let refused = folder("/proc/self/fd").unwrap_err().to_string();
-        assert!(refused.contains("try again"), "{refused}");
-        folder("/proc").unwrap();
-        folder("/").unwrap();
     }
 }

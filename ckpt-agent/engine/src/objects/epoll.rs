@@ -146,20 +146,20 @@ impl ObjectKind for Epoll {
 enum Moment {
     /// Once all descriptions are there.
     Now,
-    /// Once all processes are: of those that are descriptors of them.
+    /// Once all processes are: of those that refer to them.
     Later,
 }
 
 impl Moment {
     fn of(target: FileId, context: &RestoreContext<'_>) -> Self {
-        match context.graph.object(target) {
-            Some(Object::ProcessDescriptor(_)) => Self::Later,
-            _ => Self::Now,
+        match context.graph.object(target).and_then(Object::process) {
+            Some(_) => Self::Later,
+            None => Self::Now,
         }
     }
 }
 
-/// Registers descriptors of processes.
+/// Registers what refers to processes.
 ///
 /// # Errors
 /// As [`ObjectKind::wire`].

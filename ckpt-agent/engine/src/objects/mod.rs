@@ -31,6 +31,7 @@ pub use context::{
 };
 pub use directory::removed as removed_directory;
 pub use pidfd::ProcessDescriptor;
+pub use procfile::ProcessFile;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
@@ -43,7 +44,7 @@ use tracing::debug_span;
 
 use super::doing::{self, Thing};
 use super::error::Result;
-use super::graph::{FileId, InodeId, OpenFile};
+use super::graph::{FileId, InodeId, OpenFile, Pid};
 use super::job_init::stages::{self, Stage};
 use path::PathOnly;
 
@@ -127,7 +128,7 @@ pub trait ObjectKind: Sized {
     }
 }
 
-/// Ties descriptions to those of processes, once these are there.
+/// Ties descriptions to those that refer to processes, once these are there.
 ///
 /// # Errors
 /// As [`ObjectKind::wire`].
@@ -163,6 +164,16 @@ impl Object {
             Self::UnixSocket(socket) => socket.become_idle(),
             Self::TcpSocket(socket) => socket.become_idle(),
             _ => {}
+        }
+    }
+
+    /// The process or thread that a descriptor refers to, for descriptors that can be made only once that is there; `Some(None)`:
+    /// it has ended.
+    pub fn process(&self) -> Option<Option<Pid>> {
+        match self {
+            Self::ProcessDescriptor(descriptor) => Some(descriptor.pid),
+            Self::ProcessFile(file) => Some(file.pid),
+            _ => None,
         }
     }
 
@@ -303,6 +314,8 @@ macro_rules! object_kinds {
 
 // Asked in this order at a dump, made in this order at a restore.
 object_kinds! {
+    /// Files of /proc that show a process
+    ProcessFile => procfile,
     /// open(2) with O_PATH
     PathOnly => path,
     /// eventfd(2)

@@ -3,10 +3,9 @@
 
 use std::os::fd::OwnedFd;
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::{Deserialize, Serialize};
 
-use super::super::error::{EngineError, Refusal, Result};
+use super::super::error::{Refusal, Result};
 use super::super::graph::Pid;
 use super::super::sys::pidfd;
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
@@ -62,12 +61,7 @@ impl ObjectKind for ProcessDescriptor {
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
-        for saved in all {
-            let placeholder = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
-                .map_err(|errno| EngineError::system("eventfd", "a placeholder", errno))?;
-            context.park(saved.id, placeholder.into())?;
-        }
-        Ok(())
+        all.iter().try_for_each(|saved| context.await_process(saved.id))
     }
 
     fn when_divided(&self, _flags: i32) -> Fate {

@@ -21,6 +21,13 @@ pub struct PseudoFile {
     pub offset: u64,
 }
 
+/// Whether it is of a /proc that is not mounted there: it may show a process, which a path alone does not tell.
+fn is_elsewhere(probe: &Probe) -> Result<bool> {
+    let found = fstatfs(&probe.copy)
+        .map_err(|errno| EngineError::system("fstatfs", &probe.link, errno))?;
+    Ok(found.filesystem_type() == FsType(KINDS[0] as _) && !probe.link.starts_with("/proc/"))
+}
+
 impl ObjectKind for PseudoFile {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFREG
@@ -30,14 +37,9 @@ impl ObjectKind for PseudoFile {
     }
 
     fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
-        let component = probe.link.strip_prefix("/proc/").unwrap_or("").split('/').next();
-        if component.is_some_and(|name| name.parse::<u32>().is_ok()) {
-            // Most are read and closed at once.
-            return Err(Refusal::passing(
-                format!("{} belongs to a process and can be reopened by no other", probe.link),
-                "close it while checkpoints are taken",
-            )
-            .into());
+        if is_elsewhere(probe)? {
+            let what = format!("{} is a file of /proc that is mounted elsewhere", probe.link);
+            return Err(Refusal::new(what, "open it below /proc").into());
         }
         if !super::paths::leads_to_it(probe) {
             return Err(probe.unknown().into());

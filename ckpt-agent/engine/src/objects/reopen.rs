@@ -34,6 +34,11 @@ pub fn writable(flags: i32) -> bool {
     flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
+/// The flags with which a description of these is opened again; a link is not followed, it would have been the first time.
+pub fn wanted(flags: i32) -> i32 {
+    (flags & !ONCE) | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NOFOLLOW
+}
+
 /// Opens a path with the recorded flags.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 
 mod clocks;
 mod common;
+mod completing;
 mod credentials;
 mod helper;
 mod identity;
@@ -13,7 +14,7 @@ mod mapped;
 mod memory;
 mod memory_map;
 mod numbers;
-mod pidfds;
+mod of_processes;
 mod posix_timers;
 mod record_locks;
 mod threads;
@@ -29,7 +30,6 @@ use std::collections::BTreeMap;
 use protocol::cluster::agent::stream_relay;
 use protocol::launch::Kept;
 
-use self::credentials::Bounding;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer};
@@ -40,17 +40,15 @@ use super::job_init::{World, groups_outside};
 use super::late;
 use super::locks;
 use super::objects::{
-    ControllingTerminal, Object, RestoreContext, UnixLink, controlling_terminals, reopen,
-    watch_again,
+    ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen, watch_again,
 };
 use super::proc::read_maps;
 use super::split::standin::Link;
 use super::sys::cpu_features;
 use super::sys::file_user::FileUser;
-use super::sys::limits::{resource_limits, set_resource_limit};
 use super::sys::memory_map::Means;
 use super::sys::owner::{FileOwner, set_file_owner};
-use super::sys::restrained::{OVER_OBJECTS, OVER_PRIORITIES, Restrained};
+use super::sys::restrained::{OVER_OBJECTS, Restrained};
 use super::sys::rounds::{self, Counter};
 use super::trace::{Batch, Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use common::Common;
@@ -163,8 +161,8 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     };
     let mut numbers = Numbers(grown.numbers);
     context.renumber_ends(|pid| numbers.here(pid));
-    put_owners(image, context, &numbers)?;
     let processes = rebuild(&grown.kept, image, &files, &common, context, &mut numbers)?;
+    put_owners(image, context, &numbers)?;
     drop(common);
     if files.means() == Means::Nothing {
         context.warn(
@@ -392,12 +390,13 @@ fn rebuild(
             std::iter::once(&helper.leader).chain(others).map(StoppedThread::tid).collect();
         numbers.add_threads(helper.image, &tids);
     }
-    pidfds::open_all(image, context, numbers)?;
-    let complete = |helper: Helper<'_>| {
+    let mut furnished = Vec::with_capacity(helpers.len());
+    for helper in helpers {
         let _furnishing = stages::begin(Stage::Furnish { pid: helper.image.pid });
-        complete(helper, context, &own, numbers)
-    };
-    helpers.into_iter().map(complete).collect()
+        furnished.push(completing::furnish(helper, context, &own, numbers)?);
+    }
+    of_processes::open_all(&mut furnished, image, context, numbers)?;
+    furnished.into_iter().map(|one| one.finish(context)).collect()
 }
 
 /// The second: whether its heap ends where it should.
@@ -517,110 +516,6 @@ fn make_thread(
     Ok(done)
 }
 
-fn complete(
-    helper: Helper<'_>,
-    context: &mut RestoreContext<'_>,
-    own: &Credentials,
-    numbers: &Numbers,
-) -> Result<Complete> {
-    let (pid, image) = (helper.pid, helper.image);
-    let (scratch, entry) = (helper.scratch, helper.entry_point);
-    let mut all = vec![helper.leader];
-    all.extend(helper.others.into_values());
-    let tids: Vec<i32> = all.iter().map(StoppedThread::tid).collect();
-    {
-        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
-        for (saved, tid) in image.threads.iter().zip(&tids) {
-            threads::tell_number(&mut remote, saved, *tid, (image.pid, pid))?;
-        }
-    }
-    for ((thread, saved), tid) in all.iter_mut().zip(&image.threads).zip(&tids) {
-        let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
-        {
-            let _restrained =
-                context.user.as_ref().map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
-            threads::furnish(&mut remote, saved, &context.graph.layout, scratch)?;
-        }
-        threads::queue_signals(&mut remote, scratch, pid, Some(*tid), &saved.pending)?;
-    }
-    {
-        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
-        threads::queue_signals(&mut remote, scratch, pid, None, &image.pending)?;
-        threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
-        pidfds::install(&mut remote, image, context)?;
-        // After all processes owe what they owe, which changes semaphores, too.
-        ipc::claim(&mut remote, scratch, &context.graph.ipc, image.pid)?;
-    }
-    limit(pid, image, context)?;
-    let bounding = context.user.as_ref().map_or(Bounding::Recorded, |_| Bounding::Here);
-    for (thread, saved) in all.iter_mut().zip(&image.threads) {
-        let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
-        credentials::become_user(&mut remote, scratch, saved, own, bounding)?;
-    }
-    let mut threads = Threads { all: &mut all, image, entry, scratch };
-    posix_timers::restore(&mut threads, image, scratch, numbers)?;
-    {
-        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
-        if image.dumpable != 2 {
-            let arguments = [libc::PR_SET_DUMPABLE as u64, image.dumpable as u64, 0, 0, 0];
-            remote.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
-        }
-        listen_again(&mut remote, image, context)?;
-        let ignored = (libc::SIGTRAP, libc::SIG_IGN as u64);
-        match image.actions.iter().any(|action| (action.signal, action.words[0]) == ignored) {
-            true => remote.drop_scratch_ignoring_traps()?,
-            false => remote.drop_scratch()?,
-        }
-    }
-    for (thread, saved) in all.iter_mut().zip(&image.threads) {
-        // Until it is let go: then it ends with the restorer.
-        thread.set_options(libc::PTRACE_O_EXITKILL)?;
-        thread.set_blocked(saved.blocked)?;
-        thread.fix_resume(threads::registers(saved)?);
-    }
-    Ok(Complete { threads: all, stopped_by: image.stopped_by, pid })
-}
-
-/// The threads of a process while it is completed.
-struct Threads<'a> {
-    all: &'a mut [StoppedThread],
-    image: &'a ProcessImage,
-    entry: u64,
-    scratch: Scratch,
-}
-
-impl posix_timers::Caller for Threads<'_> {
-    fn on<T>(&mut self, tid: Pid, act: impl FnOnce(&mut Remote<'_>) -> Result<T>) -> Result<T> {
-        let place = self.image.threads.iter().position(|thread| thread.tid == tid);
-        let thread = place.and_then(|place| self.all.get_mut(place));
-        let none = || EngineError::Damaged(format!("a timer of thread {tid}, which is none"));
-        let mut remote = Remote::take(thread.ok_or_else(none)?, self.entry)?;
-        remote = remote.with_scratch(self.scratch);
-        act(&mut remote)
-    }
-}
-
-/// Who listens at a Unix socket is who has called listen(2) last: the process, as its own user, rather than the init.
-fn listen_again(
-    remote: &mut Remote<'_>,
-    image: &ProcessImage,
-    context: &RestoreContext<'_>,
-) -> Result<()> {
-    for descriptor in image.descriptors.iter().filter(|one| context.needs(one.file)) {
-        let file = context.graph.files.get(descriptor.file.0 as usize);
-        let Some(Object::UnixSocket(socket)) = file.map(|file| &file.object) else { continue };
-        let UnixLink::Listening { backlog, by } = socket.link else { continue };
-        // Of who has gone nothing is known but that it was the job's.
-        if by.is_none_or(|by| by == image.pid) {
-            // Where such calls are watched, nobody answers before the job runs.
-            let word = context.watched.as_ref().map_or(0, |watched| watched.word());
-            let arguments = [descriptor.fd as u64, backlog as u64, 0, 0, 0, word];
-            remote.call("listen", libc::SYS_listen, &arguments)?;
-        }
-    }
-    Ok(())
-}
-
 /// The restorer's own, which its helpers have inherited.
 fn own_credentials() -> Result<Credentials> {
     let status = procfs::process::Process::myself()
@@ -631,23 +526,6 @@ fn own_credentials() -> Result<Credentials> {
         own.groups = groups.to_vec();
     }
     Ok(own)
-}
-
-/// Limits come late: they would have been in the restorer's own way. But before the process becomes another user, who could not
-/// raise them, and whose limits not everybody may set. What root restores for a user is not raised, either.
-fn limit(pid: i32, image: &ProcessImage, context: &mut RestoreContext<'_>) -> Result<()> {
-    let _restrained =
-        context.user.as_ref().map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
-    let now = resource_limits(pid).unwrap_or_default();
-    for limit in image.limits.iter().filter(|limit| !now.contains(limit)) {
-        if set_resource_limit(pid, limit).is_err() {
-            context.warn(format!(
-                "process {}: resource limit {} stays as it is here, without privilege it cannot be raised to {}",
-                image.pid, limit.resource, limit.hard
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// What must be known of a checkpoint before its restore begins.

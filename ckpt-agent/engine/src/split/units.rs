@@ -62,11 +62,11 @@ fn tied(object: &Object) -> Option<FileId> {
     }
 }
 
-/// Who has a descriptor of a process is where that process is.
+/// Who has a descriptor of a process, or one of its files in /proc, is where that process is.
 fn join_watchers(graph: &Graph, holdings: &Holdings, together: &mut Together) {
     for (index, file) in graph.files.iter().enumerate() {
-        if let Object::ProcessDescriptor(descriptor) = &file.object {
-            let target = descriptor.pid.filter(|pid| holdings.by_process.contains_key(pid));
+        if let Some(process) = file.object.process() {
+            let target = process.filter(|pid| holdings.by_process.contains_key(pid));
             together.join(holdings.holders(FileId(index as u32)).chain(target));
         }
     }

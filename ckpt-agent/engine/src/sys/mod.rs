@@ -27,6 +27,7 @@ pub mod pidfd;
 pub mod poll;
 pub mod prctl;
 pub mod proc_net;
+pub mod procfs_ended;
 pub mod reap;
 pub mod rename;
 pub mod restrained;

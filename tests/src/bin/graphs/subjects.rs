@@ -34,6 +34,7 @@ const PROGRAMS: &[&str] = &[
     "pidfd",
     "pipe",
     "posixtimer",
+    "procfiles",
     "pty",
     "recordlocks",
     "removedcwd",

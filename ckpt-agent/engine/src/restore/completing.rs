@@ -1,0 +1,176 @@
+//! The last steps of each process of a restore: its threads' state, its user, what refers to other processes.
+
+use super::super::error::{EngineError, Result};
+use super::super::graph::{Credentials, Pid, ProcessImage};
+use super::super::ipc;
+use super::super::objects::{Object, RestoreContext, UnixLink};
+use super::super::sys::limits::{resource_limits, set_resource_limit};
+use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
+use super::super::trace::{Remote, Scratch, StoppedThread};
+use super::credentials::{self, Bounding};
+use super::numbers::Numbers;
+use super::{Complete, Helper, of_processes, posix_timers, threads};
+
+/// A process that is its job's user's already. What refers to other processes is still to come.
+#[derive(Debug)]
+pub struct Furnished<'i> {
+    threads: Vec<StoppedThread>,
+    /// What it was.
+    pub image: &'i ProcessImage,
+    entry: u64,
+    scratch: Scratch,
+    pid: i32,
+}
+
+impl Furnished<'_> {
+    /// Its number here.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// For calls of its first thread.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn remote(&mut self) -> Result<Remote<'_>> {
+        let leader = self.threads.first_mut().ok_or(EngineError::Gone(self.pid))?;
+        Ok(Remote::take(leader, self.entry)?.with_scratch(self.scratch))
+    }
+
+    /// Ends the restore's calls in it.
+    ///
+    /// # Errors
+    /// Failed calls; damage.
+    pub(super) fn finish(mut self, context: &RestoreContext<'_>) -> Result<Complete> {
+        let image = self.image;
+        {
+            let mut remote = self.remote()?;
+            of_processes::install(&mut remote, image, context)?;
+            listen_again(&mut remote, image, context)?;
+            let ignored = (libc::SIGTRAP, libc::SIG_IGN as u64);
+            match image.actions.iter().any(|action| (action.signal, action.words[0]) == ignored) {
+                true => remote.drop_scratch_ignoring_traps()?,
+                false => remote.drop_scratch()?,
+            }
+        }
+        for (thread, saved) in self.threads.iter_mut().zip(&image.threads) {
+            // Until it is let go: then it ends with the restorer.
+            thread.set_options(libc::PTRACE_O_EXITKILL)?;
+            thread.set_blocked(saved.blocked)?;
+            thread.fix_resume(threads::registers(saved)?);
+        }
+        Ok(Complete { threads: self.threads, stopped_by: image.stopped_by, pid: self.pid })
+    }
+}
+
+/// Gives a process its threads' state, its timers and its user.
+///
+/// # Errors
+/// Failed calls; damage.
+pub fn furnish<'i>(
+    helper: Helper<'i>,
+    context: &mut RestoreContext<'_>,
+    own: &Credentials,
+    numbers: &Numbers,
+) -> Result<Furnished<'i>> {
+    let (pid, image) = (helper.pid, helper.image);
+    let (scratch, entry) = (helper.scratch, helper.entry_point);
+    let mut all = vec![helper.leader];
+    all.extend(helper.others.into_values());
+    let tids: Vec<i32> = all.iter().map(StoppedThread::tid).collect();
+    {
+        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
+        for (saved, tid) in image.threads.iter().zip(&tids) {
+            threads::tell_number(&mut remote, saved, *tid, (image.pid, pid))?;
+        }
+    }
+    for ((thread, saved), tid) in all.iter_mut().zip(&image.threads).zip(&tids) {
+        let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
+        {
+            let _restrained =
+                context.user.as_ref().map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
+            threads::furnish(&mut remote, saved, &context.graph.layout, scratch)?;
+        }
+        threads::queue_signals(&mut remote, scratch, pid, Some(*tid), &saved.pending)?;
+    }
+    {
+        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
+        threads::queue_signals(&mut remote, scratch, pid, None, &image.pending)?;
+        threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
+        // After all processes owe what they owe, which changes semaphores, too.
+        ipc::claim(&mut remote, scratch, &context.graph.ipc, image.pid)?;
+    }
+    limit(pid, image, context)?;
+    let bounding = context.user.as_ref().map_or(Bounding::Recorded, |_| Bounding::Here);
+    for (thread, saved) in all.iter_mut().zip(&image.threads) {
+        let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
+        credentials::become_user(&mut remote, scratch, saved, own, bounding)?;
+    }
+    let mut threads = Threads { all: &mut all, image, entry, scratch };
+    posix_timers::restore(&mut threads, image, scratch, numbers)?;
+    {
+        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
+        if image.dumpable != 2 {
+            let arguments = [libc::PR_SET_DUMPABLE as u64, image.dumpable as u64, 0, 0, 0];
+            remote.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
+        }
+    }
+    Ok(Furnished { threads: all, image, entry, scratch, pid })
+}
+
+/// The threads of a process while it is completed.
+struct Threads<'a> {
+    all: &'a mut [StoppedThread],
+    image: &'a ProcessImage,
+    entry: u64,
+    scratch: Scratch,
+}
+
+impl posix_timers::Caller for Threads<'_> {
+    fn on<T>(&mut self, tid: Pid, act: impl FnOnce(&mut Remote<'_>) -> Result<T>) -> Result<T> {
+        let place = self.image.threads.iter().position(|thread| thread.tid == tid);
+        let thread = place.and_then(|place| self.all.get_mut(place));
+        let none = || EngineError::Damaged(format!("a timer of thread {tid}, which is none"));
+        let mut remote = Remote::take(thread.ok_or_else(none)?, self.entry)?;
+        remote = remote.with_scratch(self.scratch);
+        act(&mut remote)
+    }
+}
+
+/// Who listens at a Unix socket is who has called listen(2) last: the process, as its own user, rather than the init.
+fn listen_again(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    context: &RestoreContext<'_>,
+) -> Result<()> {
+    for descriptor in image.descriptors.iter().filter(|one| context.needs(one.file)) {
+        let file = context.graph.files.get(descriptor.file.0 as usize);
+        let Some(Object::UnixSocket(socket)) = file.map(|file| &file.object) else { continue };
+        let UnixLink::Listening { backlog, by } = socket.link else { continue };
+        // Of who has gone nothing is known but that it was the job's.
+        if by.is_none_or(|by| by == image.pid) {
+            // Where such calls are watched, nobody answers before the job runs.
+            let word = context.watched.as_ref().map_or(0, |watched| watched.word());
+            let arguments = [descriptor.fd as u64, backlog as u64, 0, 0, 0, word];
+            remote.call("listen", libc::SYS_listen, &arguments)?;
+        }
+    }
+    Ok(())
+}
+
+/// Limits come late: they would have been in the restorer's own way. But before the process becomes another user, who could not
+/// raise them, and whose limits not everybody may set. What root restores for a user is not raised, either.
+fn limit(pid: i32, image: &ProcessImage, context: &mut RestoreContext<'_>) -> Result<()> {
+    let _restrained =
+        context.user.as_ref().map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
+    let now = resource_limits(pid).unwrap_or_default();
+    for limit in image.limits.iter().filter(|limit| !now.contains(limit)) {
+        if set_resource_limit(pid, limit).is_err() {
+            context.warn(format!(
+                "process {}: resource limit {} stays as it is here, without privilege it cannot be raised to {}",
+                image.pid, limit.resource, limit.hard
+            ));
+        }
+    }
+    Ok(())
+}
