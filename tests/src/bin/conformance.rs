@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use ckptd_tests::account::{Account, running_as_root};
+use ckptd_tests::huge_pages::HugePages;
 use ckptd_tests::programs::{self, Program};
 use ckptd_tests::scenario::{Case, Mode, Outcome};
 use ckptd_tests::unnamespaced::Numbers;
@@ -50,6 +51,9 @@ struct Options {
     #[arg(long)]
     keep: bool,
 }
+
+/// Enough for all programs side by side.
+const HUGE_PAGES: u32 = 128;
 
 /// Programs that look at what only PR_SET_MM can set.
 const OF_PR_SET_MM: &[&str] = &["cmdline"];
@@ -138,6 +142,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let wrapper = without.unwrap_or_default();
     let cases = cases(options, &programs, &executables, &wrapper)?;
     let started = Instant::now();
+    let _lent = HugePages::lend(HUGE_PAGES);
     let failed = run_all(options, &cases, &workspace);
     println!("conformance took {:.1} s", started.elapsed().as_secs_f64());
     if options.keep || failed {

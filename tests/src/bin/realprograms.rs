@@ -58,6 +58,9 @@ struct Real {
     named: bool,
 }
 
+/// Enough for one program after the other.
+const HUGE_PAGES: u32 = 256;
+
 fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -77,6 +80,8 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         reals.iter().for_each(|real| println!("{}", real.name));
         return Ok(true);
     }
+    // MPICH takes them where there are some.
+    let _lent = HugePages::lend(HUGE_PAGES);
     let (mut passed, mut failed, mut named) = (0, 0, 0);
     for account in Account::available() {
         for real in &reals {

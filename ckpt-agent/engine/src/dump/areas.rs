@@ -67,7 +67,7 @@ pub fn plan(
         }
         let plan = if mapping.is_kernel() {
             Plan::Kernel
-        } else if mapping.inode == 0 && !mapping.shared {
+        } else if !mapping.shared && (mapping.inode == 0 || mapping.is_anonymous_huge()) {
             Plan::Anonymous
         } else {
             plan_file(host_pid, &mapping, context, windows)?
@@ -75,6 +75,19 @@ pub fn plan(
         planned.push(Planned { mapping, plan });
     }
     Ok(planned)
+}
+
+/// Why memory of huge pages that others may see is refused.
+const SHARED_HUGE: &str =
+    "has huge pages of hugetlbfs and is a file's, or shared by fork, which cannot be checkpointed";
+
+/// Refuses memory of huge pages that is a file's, by what smaps told of it.
+///
+/// # Errors
+/// The refusal.
+pub fn check_huge(smaps: &Mapping) -> Result<()> {
+    let is_kept = smaps.is_segment() || (smaps.is_anonymous_huge() && !smaps.shared);
+    if smaps.has(b"ht") && !is_kept { Err(refuse(smaps, SHARED_HUGE)) } else { Ok(()) }
 }
 
 /// Refuses a mapping that no image can hold.
@@ -86,9 +99,9 @@ pub fn check(mapping: &Mapping) -> Result<()> {
     if path.starts_with("anon_inode:") || path.starts_with("socket:") {
         return Err(refuse(mapping, "cannot be checkpointed"));
     }
-    // What the kernel calls anonymous memory of MAP_HUGETLB. Other memory of huge pages is told by its flags when it is read.
-    if path == "/anon_hugepage" {
-        return Err(refuse(mapping, "has huge pages of hugetlbfs, which cannot be checkpointed"));
+    // Other memory of huge pages is told by its flags.
+    if mapping.is_anonymous_huge() && mapping.shared {
+        return Err(refuse(mapping, SHARED_HUGE));
     }
     if path == "/[aio]" {
         let what =
@@ -165,6 +178,7 @@ fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> I
         number: None,
         read_only: false,
         executed: false,
+        huge: None,
         links: Vec::new(),
         content,
     });
@@ -205,6 +219,7 @@ fn add_written(host_pid: i32, mapping: &Mapping, context: &mut DumpContext) -> O
         number: Some(found.ino()),
         read_only: false,
         executed: false,
+        huge: None,
         links: Vec::new(),
         content,
     });
@@ -286,8 +301,8 @@ const ADVICE: &[(&[u8; 2], i32)] = &[
 ];
 
 fn advice(smaps: &Mapping) -> Result<Advice> {
+    check_huge(smaps)?;
     for (flag, what) in [
-        (b"ht", "has huge pages of hugetlbfs"),
         (b"io", "is device memory"),
         (b"pf", "is device memory"),
         (b"um", "is watched by userfaultfd"),
@@ -303,6 +318,7 @@ fn advice(smaps: &Mapping) -> Result<Advice> {
         no_reserve: smaps.has(b"nr"),
         locked: smaps.has(b"lo"),
         droppable: smaps.has(b"dp"),
+        huge: (smaps.has(b"ht") && !smaps.shared).then_some(smaps.page_size),
         advise: ADVICE
             .iter()
             .filter(|(flag, _)| smaps.has(flag))

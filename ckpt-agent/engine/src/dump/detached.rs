@@ -111,6 +111,7 @@ fn inode(key: Key, views: &[View], data: &mut SnapshotData) -> Result<Option<Ino
         number: metadata.as_ref().map(Metadata::ino),
         read_only: false,
         executed: false,
+        huge: None,
         links: Vec::new(),
         content: context.keep_blob(content),
     };

@@ -220,7 +220,8 @@ fn read_windows(
 /// # Errors
 /// The call's failure.
 pub fn resident(remote: &mut Remote<'_>, window: &Window, page: u64) -> Result<Vec<(u64, u64)>> {
-    if swap_is_used() {
+    // Of huge pages it tells those alone that this process has touched (mm/mincore.c, mincore_hugetlb()).
+    if swap_is_used() || window.mapping.page_size > page {
         return Ok(vec![(window.mapping.start, window.mapping.end)]);
     }
     let scratch = match remote.scratch() {

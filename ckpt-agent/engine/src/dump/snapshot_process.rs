@@ -23,22 +23,22 @@ pub struct SnapshotProcess {
 }
 
 impl SnapshotProcess {
-    /// Makes one of the process that `remote` has borrowed. `shared`: ranges of SysV segments, which know
-    /// how many hold them; their content is in the image already.
+    /// Makes one of the process that `remote` has borrowed. `apart`: ranges that it does not get: SysV
+    /// segments, which know how many hold them, and huge pages. Their content is in the image already.
     ///
     /// # Errors
     /// No memory or too many processes; the process is as before.
-    pub fn of(remote: &mut Remote<'_>, shared: &[(u64, u64)]) -> Result<Self> {
+    pub fn of(remote: &mut Remote<'_>, apart: &[(u64, u64)]) -> Result<Self> {
         remote.thread().set_options(FOLLOW_CHILDREN)?;
-        let snapshot_process = Self::through_carrier(remote, shared);
+        let snapshot_process = Self::through_carrier(remote, apart);
         remote.thread().set_options(libc::PTRACE_O_EXITKILL)?;
         snapshot_process
     }
 
-    fn through_carrier(remote: &mut Remote<'_>, shared: &[(u64, u64)]) -> Result<Self> {
+    fn through_carrier(remote: &mut Remote<'_>, apart: &[(u64, u64)]) -> Result<Self> {
         let flags = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS) as u64;
         let (carrier_number, mut carrier) = remote.clone_child(flags)?;
-        let born = Self::born_of(&mut carrier, remote.entry_point(), remote.scratch(), shared);
+        let born = Self::born_of(&mut carrier, remote.entry_point(), remote.scratch(), apart);
         // The carrier shares the process's memory: it must be gone before the process goes on, whatever
         // became of the snapshot process.
         let ended = {
@@ -58,7 +58,7 @@ impl SnapshotProcess {
         carrier: &mut StoppedThread,
         entry_point: u64,
         scratch: Option<Scratch>,
-        shared: &[(u64, u64)],
+        apart: &[(u64, u64)],
     ) -> Result<Self> {
         let mut loan = Remote::take(carrier, entry_point)?;
         let born = loan.clone_child(libc::CLONE_FILES as u64);
@@ -76,7 +76,7 @@ impl SnapshotProcess {
         let all = [0, u64::from(u32::MAX), u64::from(abi::CLOSE_RANGE_UNSHARE)];
         batch.add(libc::SYS_close_range, &all);
         batch.add(libc::SYS_setsid, &[]);
-        for (start, end) in shared {
+        for (start, end) in apart {
             batch.add(libc::SYS_munmap, &[*start, end - start]);
         }
         let hidden = loan.run(&batch).and_then(|answers| {

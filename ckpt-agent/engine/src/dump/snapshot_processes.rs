@@ -36,13 +36,13 @@ pub(super) fn make_snapshot_processes(
         let _copying = debug_span!("copy of memory", host_pid).entered();
         doing::begin("copying the memory of", Thing::HostProcess(host_pid));
         let mappings = reading.planned.iter().map(|planned| &planned.mapping);
-        let segments: Vec<(u64, u64)> = mappings
-            .filter(|mapping| mapping.is_segment())
+        let apart: Vec<(u64, u64)> = mappings
+            .filter(|mapping| mapping.is_segment() || mapping.is_anonymous_huge())
             .map(|mapping| (mapping.start, mapping.end))
             .collect();
         let made = process
             .lend(reading.entry_point)
-            .and_then(|mut remote| SnapshotProcess::of(&mut remote, &segments));
+            .and_then(|mut remote| SnapshotProcess::of(&mut remote, &apart));
         match made {
             Ok(snapshot_process) => snapshot_processes.push(snapshot_process),
             Err(error) => {

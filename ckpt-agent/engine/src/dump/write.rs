@@ -303,6 +303,7 @@ fn carry_if_session(
                 owner: Some((metadata.uid(), metadata.gid())),
                 read_only: true,
                 executed: false,
+                huge: None,
                 links: Vec::new(),
                 modified_ns: Some(modified_ns_of(&metadata)),
                 number: Some(metadata.ino()),

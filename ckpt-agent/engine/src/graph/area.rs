@@ -113,6 +113,9 @@ pub struct Advice {
     /// MAP_DROPPABLE: the kernel may take its content away at any time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub droppable: bool,
+    /// MAP_HUGETLB: bytes of a page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge: Option<u64>,
     /// madvise(2) values to apply, in this order.
     #[serde(default)]
     pub advise: Vec<i32>,

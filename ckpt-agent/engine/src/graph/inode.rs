@@ -39,6 +39,9 @@ pub struct CarriedInode {
     /// Of one without a name: code of it is mapped, so that it needs a place from which code may run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executed: bool,
+    /// Memory of huge pages (hugetlbfs): bytes of a page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge: Option<u64>,
     /// Its bytes.
     pub content: BlobId,
 }

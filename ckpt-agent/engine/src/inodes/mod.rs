@@ -81,6 +81,7 @@ pub fn add(
         number: Some(key.1),
         read_only: false,
         executed: false,
+        huge: None,
         links: Vec::new(),
         content: context.keep_blob(content),
     };

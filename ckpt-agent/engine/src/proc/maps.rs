@@ -29,6 +29,8 @@ pub struct Mapping {
     pub name: String,
     /// Two-letter flags, only from smaps.
     pub flags: Vec<[u8; 2]>,
+    /// Bytes of its pages, only from smaps; 0: not told.
+    pub page_size: u64,
 }
 
 impl Mapping {
@@ -56,6 +58,11 @@ impl Mapping {
             && key.is_some_and(|key| {
                 key.len() == 8 && key.bytes().all(|digit| digit.is_ascii_hexdigit())
             })
+    }
+
+    /// Memory of MAP_HUGETLB that is no file's, as the kernel names it (fs/hugetlbfs/inode.c, HUGETLB_ANON_FILE).
+    pub fn is_anonymous_huge(&self) -> bool {
+        major(self.device) == 0 && self.path() == ("/anon_hugepage", true)
     }
 
     /// Whether smaps names this flag.
@@ -102,6 +109,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
         inode,
         name,
         flags: Vec::new(),
+        page_size: 0,
     })
 }
 
@@ -131,6 +139,11 @@ pub fn read_smaps(pid: i32) -> Result<Vec<Mapping>> {
                     .filter_map(|flag| flag.as_bytes().try_into().ok())
                     .collect();
             }
+        } else if let Some(size) = line.strip_prefix("KernelPageSize:") {
+            let size = size.trim().strip_suffix(" kB").and_then(|kib| kib.parse::<u64>().ok());
+            if let (Some(last), Some(kib)) = (mappings.last_mut(), size) {
+                last.page_size = kib.saturating_mul(1024);
+            }
         } else if line.as_bytes().first().is_some_and(u8::is_ascii_hexdigit)
             && !line.as_bytes()[0].is_ascii_uppercase()
         {
@@ -149,6 +162,8 @@ mod tests {
         let pid = std::process::id() as i32;
         let smaps = read_smaps(pid).unwrap();
         assert!(smaps.iter().all(|mapping| mapping.start < mapping.end));
+        let page = crate::sys::page::page_size();
+        assert!(smaps.iter().any(|mapping| mapping.page_size == page));
         assert!(smaps.iter().any(|mapping| mapping.name == "[stack]" && mapping.has(b"gd")));
         assert!(read_maps(pid).unwrap().iter().any(|mapping| mapping.name == "[vdso]"));
     }

@@ -192,6 +192,7 @@ fn is_eligible(area: &Area) -> bool {
         && !advice.grows_down
         && !advice.locked
         && !advice.droppable
+        && advice.huge.is_none()
         && !advice.advise.iter().any(|value| special.contains(value))
 }
 

@@ -12,6 +12,7 @@ use super::super::trace::{
     Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
 };
 use super::common::{Common, on_all_cores, too_short};
+use super::huge_pages;
 use super::layout::{Occupied, gaps};
 use super::mapped::MappedFiles;
 use super::memory_map::{self, move_break};
@@ -26,6 +27,8 @@ pub struct Laid {
     pub entry_point: u64,
     /// Whether its heap ends where the image has it, or will when it is complete.
     pub break_moved: bool,
+    /// Bytes of huge pages that are ordinary ones here.
+    pub ordinary: u64,
 }
 
 /// A named call of a batch whose failure matters.
@@ -130,11 +133,11 @@ pub fn lay_out(
     } else {
         true
     };
-    put_areas(remote, image, files, common, page, &mut occupied)?;
+    let ordinary = put_areas(remote, image, files, common, page, &mut occupied)?;
     if let Some(foreign) = foreign {
         foreign.put(remote, image, kernel.vdso_at())?;
     }
-    Ok(Laid { entry_point, break_moved })
+    Ok(Laid { entry_point, break_moved, ordinary })
 }
 
 fn no_executable_memory() -> EngineError {
@@ -156,7 +159,8 @@ fn taken_by(current: &[Mapping], image: &ProcessImage) -> Occupied {
     occupied
 }
 
-/// Maps the image's areas that were not inherited, and takes away what was inherited and is not the image's.
+/// Maps the image's areas that were not inherited, and takes away what was inherited and is not the image's; how many bytes of huge
+/// pages are ordinary ones here.
 fn put_areas(
     remote: &mut Remote<'_>,
     image: &ProcessImage,
@@ -164,8 +168,9 @@ fn put_areas(
     common: &Common,
     page: u64,
     occupied: &mut Occupied,
-) -> Result<()> {
+) -> Result<u64> {
     let mut calls = Calls::new(image);
+    let (mut advice, mut ordinary) = (Batch::new(), 0);
     if let Some((fd, length)) = files.identity(image.pid) {
         use std::os::fd::AsRawFd;
         // Far from heaps, which it would keep from growing, and from where the kernel puts mappings.
@@ -182,12 +187,25 @@ fn put_areas(
     }
     let made = image.areas.iter().filter(|area| !files.is_segment(area) && !common.has(area));
     for area in made {
+        if let Some(huge) = area.advice.huge {
+            if huge_pages::map(remote, area, image, huge, page)? {
+                continue;
+            }
+            ordinary += area.end - area.start;
+            map(area, image, files, page, &mut calls)?;
+            let arguments = [area.start, area.end - area.start, libc::MADV_HUGEPAGE as u64];
+            advice.add(libc::SYS_madvise, &arguments);
+            continue;
+        }
         map(area, image, files, page, &mut calls)?;
     }
     for attachment in segments::attachments(&image.areas, files.segments(), page) {
         attach(&attachment, occupied, &mut calls)?;
     }
-    calls.run(remote)
+    calls.run(remote)?;
+    // A kernel without large pages has ordinary ones.
+    remote.run(&advice)?;
+    Ok(ordinary)
 }
 
 /// What the C library of the helper has registered with the kernel and that must not be written
@@ -348,7 +366,7 @@ impl KernelArea {
 }
 
 /// Whether pages of the area are filled although the program cannot write to it.
-fn needs_writing(area: &Area, image: &ProcessImage, page: u64) -> bool {
+pub(super) fn needs_writing(area: &Area, image: &ProcessImage, page: u64) -> bool {
     let span = super::super::graph::WINDOW_PAGES * page;
     !area.shared
         && !area.protection.writable()

@@ -7,6 +7,7 @@ mod common;
 mod completing;
 mod credentials;
 mod helper;
+mod huge_pages;
 mod identity;
 mod image;
 mod layout;
@@ -353,9 +354,16 @@ fn rebuild(
         let Some(process) = image.processes.get(pid) else { continue };
         let number = numbers.here(*pid).ok_or(EngineError::Gone(*pid))?;
         let laying = stages::begin(Stage::Layout { pid: *pid });
-        let (helper, break_moved) = lay_out(number, process, files, common, page)?;
+        let (helper, laid) = lay_out(number, process, files, common, page)?;
         drop(laying);
-        if !break_moved {
+        if laid.ordinary > 0 {
+            context.warn(format!(
+                "process {pid} has ordinary pages instead of {} MiB of huge ones (hugetlbfs), of which this machine has \
+                 not enough (vm.nr_hugepages)",
+                laid.ordinary.div_ceil(1 << 20)
+            ));
+        }
+        if !laid.break_moved {
             context.warn(format!(
                 "the heap of process {pid} cannot grow by brk(2) any more: this kernel has no PR_SET_MM_MAP, and \
                  other memory is in the way"
@@ -399,14 +407,13 @@ fn rebuild(
     furnished.into_iter().map(|one| one.finish(context)).collect()
 }
 
-/// The second: whether its heap ends where it should.
 fn lay_out<'i>(
     pid: i32,
     image: &'i ProcessImage,
     files: &MappedFiles,
     common: &Common,
     page: u64,
-) -> Result<(Helper<'i>, bool)> {
+) -> Result<(Helper<'i>, memory::Laid)> {
     let thread = RunningThread::seize(pid)?.ok_or(EngineError::Gone(pid))?;
     thread.interrupt()?;
     let mut leader = thread.wait_stopped()?.ok_or(EngineError::Gone(pid))?;
@@ -418,7 +425,7 @@ fn lay_out<'i>(
     drop(remote);
     let others = BTreeMap::new();
     let helper = Helper { pid, image, leader, others, entry_point: laid.entry_point, scratch };
-    Ok((helper, laid.break_moved))
+    Ok((helper, laid))
 }
 
 fn complete_memory(

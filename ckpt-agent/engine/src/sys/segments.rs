@@ -17,6 +17,20 @@ pub fn make(key: i32, size: usize) -> nix::Result<i32> {
         .map(|number| number as i32)
 }
 
+/// As [`make`], of huge pages of so many bytes, a power of two.
+///
+/// # Errors
+/// As shmget(2): ENOMEM where there are not enough of them, EPERM without the right to them.
+pub fn make_huge(key: i32, size: usize, page: u64) -> nix::Result<i32> {
+    const SHM_HUGETLB: i32 = 0o4000;
+    const SHM_HUGE_SHIFT: u32 = 26;
+    let kind = SHM_HUGETLB | (page.trailing_zeros() << SHM_HUGE_SHIFT) as i32;
+    let flags = abi::IPC_CREAT | abi::IPC_EXCL | kind | 0o600;
+    // SAFETY: takes numbers only.
+    Errno::result(unsafe { libc::syscall(calls::SHMGET, key, size, flags) })
+        .map(|number| number as i32)
+}
+
 /// Attaches a segment for reading and writing where the kernel likes (shmat(2)); where.
 ///
 /// # Errors

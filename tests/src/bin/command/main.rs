@@ -7,6 +7,7 @@ mod ends;
 mod files;
 mod greedy;
 mod listings;
+mod memory;
 mod recipients;
 mod rehearsals;
 mod sockets;
@@ -67,6 +68,7 @@ const CASES: &[(&str, Case)] = &[
     ("changed-file", files::changed),
     ("missing-file", files::missing),
     ("many-descriptors", files::many_descriptors),
+    ("huge-pages-lacking", memory::huge_pages_lacking),
     ("session-folder", files::session),
     ("temporary-folder", files::temporary),
     ("terminal-interrupt", terminals::interrupt),

@@ -22,6 +22,8 @@ const PROGRAMS: &[&str] = &[
     "fileoffset",
     "futex",
     "hardlinks",
+    "hugepages",
+    "hugesegment",
     "inotify",
     "inplacefile",
     "itimer",

@@ -85,7 +85,7 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     })
 }
 
-/// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, and SysV segments. Reading smaps walks all page
+/// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, those of huge pages, and SysV segments. Reading smaps walks all page
 /// tables, which is why it is done before the job is stopped; what changes in between is noticed afterwards.
 fn find_not_inherited(init: i32) -> Result<NotInherited> {
     let mut found = NotInherited::new();
@@ -100,7 +100,10 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
         let special: Vec<Mapping> = mappings
             .into_iter()
             .filter(|mapping| {
-                is_not_inherited(mapping) || mapping.has(b"lo") || mapping.is_segment()
+                is_not_inherited(mapping)
+                    || mapping.has(b"lo")
+                    || mapping.has(b"ht")
+                    || mapping.is_segment()
             })
             .collect();
         if !special.is_empty() {
@@ -110,9 +113,12 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
     Ok(found)
 }
 
-/// Whether a child gets this mapping without its content, or not at all.
+/// Whether a child gets this mapping without its content, or not at all. Huge pages are taken away from it: it would keep them
+/// from the process, which needs others for what it writes, and where there are none they are taken from the child in any case
+/// (mm/hugetlb.c, unmap_ref_private()).
 pub(in crate::dump) fn is_not_inherited(mapping: &Mapping) -> bool {
-    (mapping.has(b"wf") || mapping.has(b"dc"))
+    let huge = mapping.has(b"ht") && !mapping.shared;
+    (mapping.has(b"wf") || mapping.has(b"dc") || huge)
         && !mapping.has(b"io")
         && !mapping.has(b"pf")
         && !mapping.is_kernel()

@@ -12,7 +12,7 @@ use super::frozen::is_not_inherited;
 use super::snapshot::ProcessDump;
 use crate::arch::{Architecture, Current};
 use crate::doing::{self, Thing};
-use crate::dump::areas::{Planned, Window, check, plan};
+use crate::dump::areas::{Planned, Window, check, check_huge, plan};
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
 use crate::dump::pages::Pagemap;
@@ -25,7 +25,7 @@ use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::{Clocks, Descriptor, GRAPH_VERSION, IpcObjects, MappedFile, ProcessImage};
 use crate::inodes::segments;
-use crate::proc::{Mapping, read_maps, read_text};
+use crate::proc::{Mapping, read_maps, read_smaps, read_text};
 use crate::restore::Identity;
 use crate::trace::{ProcessMemory, Remote, Vdso};
 
@@ -95,6 +95,7 @@ impl Quiesced {
             let copying = debug_span!("shared memory", windows = windows.len(), bytes = Empty);
             let _copying = copying.enter();
             doing::begin("copying shared memory", Thing::Job);
+            self.find_huge_segments(&mut windows)?;
             self.read_segments(processes, &readings, &windows, page)?;
             self.read_shared(processes, &readings, &windows, page)?;
             copying.record("bytes", copied.load(Ordering::Relaxed).saturating_sub(before));
@@ -124,10 +125,12 @@ impl Quiesced {
         process::check_supported(process, node.pid, &node.comm)?;
         let statuses = process::statuses(process, node.pid, &node.comm, self.frozen.filters)?;
         let mappings = read_maps(host_pid)?;
+        let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
         mappings
             .iter()
             .filter(|mapping| !mapping.is_kernel())
             .try_for_each(check)
+            .and_then(|()| known.iter().try_for_each(check_huge))
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let timers = posix_timers::listed(host_pid, statuses.len())
             .map_err(|error| error.of(node.pid, &node.comm))?;
@@ -192,6 +195,24 @@ impl Quiesced {
         Ok(Reading { stat, status, planned, inside, entry_point, vdso, identity })
     }
 
+    /// How large the pages of attached segments are: by what was seen before the job stood, else by another look.
+    fn find_huge_segments(&mut self, windows: &mut [Window]) -> Result<()> {
+        for window in windows.iter_mut().filter(|window| window.mapping.is_segment()) {
+            let known = self.frozen.not_inherited.get(&window.host_pid);
+            let here = |smaps: &&Mapping| smaps.start == window.mapping.start && smaps.is_segment();
+            let seen = known.and_then(|known| known.iter().find(here)).cloned();
+            let smaps = match seen {
+                Some(smaps) => Some(smaps),
+                None => read_smaps(window.host_pid)?.iter().find(here).cloned(),
+            };
+            if let Some(smaps) = smaps {
+                window.mapping.page_size = smaps.page_size;
+                segments::tell_huge(&mut self.context.inodes[window.inode.0 as usize], &smaps);
+            }
+        }
+        Ok(())
+    }
+
     /// Segments that nobody has attached as a whole are attached for a moment.
     fn read_segments(
         &mut self,
@@ -205,7 +226,13 @@ impl Quiesced {
             for (process, reading) in processes.iter_mut().zip(readings) {
                 let host_pid = process.host_pid;
                 let mut remote = process.lend(reading.entry_point)?;
-                let read = |remote: &mut Remote<'_>, mapping| {
+                let inode_of = &mut self.context.inodes[inode.0 as usize];
+                let read = |remote: &mut Remote<'_>, mut mapping: Mapping| {
+                    let smaps = read_smaps(host_pid)?;
+                    if let Some(smaps) = smaps.iter().find(|smaps| smaps.start == mapping.start) {
+                        mapping.page_size = smaps.page_size;
+                        segments::tell_huge(inode_of, smaps);
+                    }
                     let window = Window { inode, host_pid, mapping };
                     shared::read_window(&window, &self.context.copying, |window| {
                         shared::resident(remote, window, page)

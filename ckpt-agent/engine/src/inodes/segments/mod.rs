@@ -49,6 +49,11 @@ pub fn inode(context: &DumpContext, number: i32) -> Option<InodeId> {
     context.inode_index.get(&key(number)).copied()
 }
 
+/// Tells of a segment how large its pages are, where they are huge ones: `smaps` is what has attached it.
+pub fn tell_huge(inode: &mut CarriedInode, smaps: &Mapping) {
+    inode.huge = smaps.has(b"ht").then_some(smaps.page_size);
+}
+
 fn key(number: i32) -> (u64, u64) {
     (NO_DEVICE, number as u64)
 }

@@ -1,5 +1,6 @@
 //! Makes segments again under their old numbers, in the job's init, and plans what processes attach.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use nix::errno::Errno;
@@ -29,8 +30,29 @@ pub fn make(inode: &CarriedInode, context: &mut RestoreContext<'_>) -> Result<()
     let Origin::Segment { number, key, creator, locked, .. } = inode.origin else {
         return Err(EngineError::odd("inode", "no shared memory segment"));
     };
+    if inode.huge.is_some_and(|page| !page.is_power_of_two()) {
+        return Err(EngineError::Damaged(format!("pages of shared memory segment {number}")));
+    }
     let identity = IpcIdentity { number, key, creator, ..IpcIdentity::default() };
-    number::create(KIND, &identity, || segments::make(key, inode.size as usize), segments::mark)?;
+    let size = size(inode);
+    let lacking = Cell::new(false);
+    let create = || {
+        if let (Some(page), false) = (inode.huge, lacking.get()) {
+            match segments::make_huge(key, inode.size as usize, page) {
+                Err(Errno::ENOMEM | Errno::EPERM | Errno::EINVAL) => lacking.set(true),
+                made => return made,
+            }
+        }
+        segments::make(key, size as usize)
+    };
+    number::create(KIND, &identity, create, segments::mark)?;
+    if lacking.get() {
+        context.warn(format!(
+            "shared memory segment {number} has ordinary pages instead of {} MiB of huge ones (hugetlbfs), of which this \
+             machine has not enough, or not for this user (vm.nr_hugepages, vm.hugetlb_shm_group)",
+            size.div_ceil(1 << 20)
+        ));
+    }
     if let Err(errno) = describe(number, inode) {
         // Without privilege all are the user's own anyway.
         context.warn(format!(
@@ -130,8 +152,15 @@ pub fn attachments(
 /// Numbers and sizes of all segments.
 pub fn known(inodes: &[CarriedInode]) -> BTreeMap<InodeId, (i32, u64)> {
     let all = inodes.iter().enumerate();
-    all.filter_map(|(index, inode)| Some((InodeId(index as u32), (number_of(inode)?, inode.size))))
+    all.filter_map(|(index, inode)| Some((InodeId(index as u32), (number_of(inode)?, size(inode)))))
         .collect()
+}
+
+/// How large it is as what processes attach: of huge pages there are whole ones.
+fn size(inode: &CarriedInode) -> u64 {
+    let whole = inode.huge.map(|page| inode.size.checked_next_multiple_of(page));
+    // One that can't be: there is no place for it, either.
+    whole.map_or(inode.size, |size| size.unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

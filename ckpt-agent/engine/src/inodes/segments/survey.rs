@@ -102,6 +102,7 @@ fn add(context: &mut DumpContext, number: i32, bytes: &[u8; layout::SIZE]) {
         number: None,
         read_only: false,
         executed: false,
+        huge: None,
         links: Vec::new(),
         content,
     });
@@ -137,6 +138,7 @@ pub fn read_detached(
         inode: number as u64,
         name: String::new(),
         flags: Vec::new(),
+        page_size: 0,
     };
     let data = read(remote, mapping);
     remote.call("shmdt", calls::SHMDT, &[start])?;

@@ -1,0 +1,50 @@
+//! Memory that a machine has not enough of in the form that the job had.
+
+use std::fs;
+use std::path::Path;
+
+use ckptd_tests::build;
+use ckptd_tests::huge_pages::HugePages;
+use ckptd_tests::job::Failure;
+
+use super::stage::{JOB, Stage, expect, fail, own, until};
+
+/// More than the program takes.
+const PAGES: u32 = 64;
+
+/// A job with huge pages is restarted where there are none: with ordinary ones, which is said, and then where there are
+/// again, with what it has by then.
+pub fn huge_pages_lacking(stage: &Stage) -> Result<(), Failure> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let program = build::conformance(&folder.join("hugepages.c"), &folder, &stage.home);
+    let program = program.map_err(|e| Failure(e.to_string()))?.display().to_string();
+    let work = stage.home.join("w");
+    own(fs::create_dir(&work).and_then(|()| stage.account.give(&work)))?;
+    let Some(lent) = HugePages::lend(PAGES) else {
+        println!("no huge pages can be had here: the case is not tested");
+        return Ok(());
+    };
+    let job =
+        ["run", "--interval", "0", "--name", JOB, "--", &program, &work.display().to_string()];
+    let running = stage.start(&job)?;
+    until("the memory is filled", || work.join("ready").exists() || work.join("skipped").exists())?;
+    expect(!work.join("skipped").exists(), || "there are no huge pages".into())?;
+    stage.checkpoint()?;
+    running.kill()?;
+    stage.expect_gone()?;
+    drop(lent);
+    let running = stage.restart(&[])?;
+    let said = "ordinary pages instead of";
+    until("the lack is told", || running.text().1.contains(said))?;
+    stage.checkpoint()?;
+    running.kill()?;
+    stage.expect_gone()?;
+    let _lent = HugePages::lend(PAGES);
+    let running = stage.restart(&[])?;
+    if running.text().1.contains(said) {
+        return fail("ordinary pages are told of once more");
+    }
+    own(fs::write(work.join("go"), ""))?;
+    let finished = running.finish()?.expect(0)?;
+    expect(work.join("ok").exists(), || format!("the memory is wrong: {finished:?}"))
+}

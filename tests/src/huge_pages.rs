@@ -1,0 +1,25 @@
+//! Huge pages (hugetlbfs) for the time of a test, which most machines have none of.
+
+use std::fs;
+
+/// How many may be taken beyond those that are set aside.
+const PATH: &str = "/proc/sys/vm/nr_overcommit_hugepages";
+
+/// What the machine allowed before, for when this ends.
+#[derive(Debug)]
+pub struct HugePages(String);
+
+impl HugePages {
+    /// Allows as many pages of the usual size. `None`: only root may, on a kernel that has such pages.
+    pub fn lend(pages: u32) -> Option<Self> {
+        let before = fs::read_to_string(PATH).ok()?;
+        fs::write(PATH, pages.to_string()).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = fs::write(PATH, &self.0);
+    }
+}
