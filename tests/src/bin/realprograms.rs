@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ckptd_tests::account::{Account, running_as_root};
+use ckptd_tests::huge_pages::HugePages;
 use ckptd_tests::job::{Failure, Job};
 use ckptd_tests::programs;
 use ckptd_tests::scenario::{Case, Mode, Outcome};

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ckptd_tests::job::Failure;
 
+use super::USER;
 use super::outside::Outside;
 
 /// How long processes may take to go.
@@ -208,8 +210,12 @@ fn held(pid: i32, whose: Whose, outside: &Outside) -> Result<(), String> {
             return Err(format!("it has {} as {}", known.display(), path.display()));
         }
         let link = fs::read_link(&path).unwrap_or_default();
-        // The memory of processes of their own is open to users.
-        if whose.by_root && link.ends_with("mem") && link.starts_with("/proc") {
+        // The memory of processes of their own is open to users; that of others is not.
+        if whose.by_root
+            && found.uid() != USER
+            && link.ends_with("mem")
+            && link.starts_with("/proc")
+        {
             return Err(format!("it has {} as {}", link.display(), path.display()));
         }
     }

@@ -20,6 +20,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use ckpt_engine::UserOrder;
 use ckptd_tests::account::running_as_root;
+use ckptd_tests::huge_pages::HugePages;
 use ckptd_tests::workspace::Workspace;
 use clap::Parser;
 
@@ -95,6 +96,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// Enough for all shards.
+const HUGE_PAGES: u32 = 256;
+
 /// Makes the images, and has the cases done by as many processes as there are processors.
 fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if !running_as_root() {
@@ -103,6 +107,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     }
     let mut workspace = Workspace::new()?;
     let own = workspace.keep(&std::env::current_exe()?)?;
+    let _lent = HugePages::lend(HUGE_PAGES);
     let subjects = subjects::make(&workspace, &options.names)?;
     println!("{} images, seed {}", subjects.len(), options.seed);
     let shards = match options.case {
