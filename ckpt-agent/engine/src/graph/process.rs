@@ -125,6 +125,14 @@ impl ProcessImage {
     pub fn leader_name(&self) -> &str {
         self.threads.first().map_or("", |leader| &leader.comm)
     }
+
+    /// Whether pages of the area are filled although the program cannot write to it.
+    pub fn fills_unwritable(&self, area: &Area, page: u64) -> bool {
+        let span = WINDOW_PAGES * page;
+        let touches =
+            |window: &StoredWindow| window.address < area.end && window.address + span > area.start;
+        !area.shared && !area.protection.writable() && self.pages.iter().any(touches)
+    }
 }
 
 /// One thread.

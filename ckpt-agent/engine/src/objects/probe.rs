@@ -160,6 +160,10 @@ impl FdInfo {
     /// # Errors
     /// [`EngineError::NotUnderstood`].
     pub fn position(&self) -> Result<u64> {
-        self.number("pos", 10)
+        // Signed (fs/proc/fd.c): of memory an offset may be in the upper half of all addresses.
+        match self.need("pos")?.parse::<i64>() {
+            Ok(offset) => Ok(offset as u64),
+            Err(_) => self.number("pos", 10),
+        }
     }
 }

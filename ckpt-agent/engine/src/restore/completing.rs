@@ -9,7 +9,7 @@ use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
 use super::super::trace::{Remote, Scratch, StoppedThread};
 use super::credentials::{self, Bounding};
 use super::numbers::Numbers;
-use super::{Complete, Helper, of_processes, posix_timers, threads};
+use super::{Complete, Helper, posix_timers, threads};
 
 /// A process that is its job's user's already. What refers to other processes is still to come.
 #[derive(Debug)]
@@ -45,7 +45,6 @@ impl Furnished<'_> {
         let image = self.image;
         {
             let mut remote = self.remote()?;
-            of_processes::install(&mut remote, image, context)?;
             listen_again(&mut remote, image, context)?;
             let ignored = (libc::SIGTRAP, libc::SIG_IGN as u64);
             match image.actions.iter().any(|action| (action.signal, action.words[0]) == ignored) {

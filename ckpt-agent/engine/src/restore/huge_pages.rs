@@ -50,7 +50,7 @@ pub fn map(
             return Ok(false);
         }
     }
-    if both != u64::from(area.protection.0) && !super::memory::needs_writing(area, image, page) {
+    if both != u64::from(area.protection.0) && !image.fills_unwritable(area, page) {
         let arguments = [area.start, length, u64::from(area.protection.0)];
         remote.call("mprotect", libc::SYS_mprotect, &arguments)?;
     }

@@ -365,14 +365,6 @@ impl KernelArea {
     }
 }
 
-/// Whether pages of the area are filled although the program cannot write to it.
-pub(super) fn needs_writing(area: &Area, image: &ProcessImage, page: u64) -> bool {
-    let span = super::super::graph::WINDOW_PAGES * page;
-    !area.shared
-        && !area.protection.writable()
-        && image.pages.iter().any(|w| w.address < area.end && w.address + span > area.start)
-}
-
 fn map(
     area: &Area,
     image: &ProcessImage,
@@ -385,7 +377,7 @@ fn map(
         return Ok(());
     }
     let mut protection = area.protection.0;
-    if needs_writing(area, image, page) {
+    if image.fills_unwritable(area, page) {
         protection |= Protection::WRITE;
     }
     let mut flags = abi::MAP_FIXED_NOREPLACE;
@@ -470,7 +462,7 @@ pub fn finish(
         let length = area.end - area.start;
         const BOTH: u8 = Protection::READ | Protection::WRITE;
         let inherited = area.protection.0 != BOTH && common.has(area);
-        if inherited || needs_writing(area, image, page) {
+        if inherited || image.fills_unwritable(area, page) {
             let arguments = [area.start, length, u64::from(area.protection.0)];
             calls.add("mprotect", format!("{:#x}", area.start), libc::SYS_mprotect, &arguments);
         }

@@ -53,6 +53,7 @@ use super::sys::restrained::{OVER_OBJECTS, Restrained};
 use super::sys::rounds::{self, Counter};
 use super::trace::{Batch, Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use common::Common;
+use completing::Furnished;
 use helper::Preparation;
 use mapped::MappedFiles;
 use numbers::Numbers;
@@ -404,7 +405,12 @@ fn rebuild(
         furnished.push(completing::furnish(helper, context, &own, numbers)?);
     }
     of_processes::open_all(&mut furnished, image, context, numbers)?;
-    furnished.into_iter().map(|one| one.finish(context)).collect()
+    let complete = |mut one: Furnished<'_>| {
+        let image = one.image;
+        of_processes::install(&mut one.remote()?, image, context)?;
+        one.finish(context)
+    };
+    furnished.into_iter().map(complete).collect()
 }
 
 fn lay_out<'i>(
