@@ -13,7 +13,7 @@ use super::socket_options::{Kind, Moment, SocketOptions};
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
 
 /// Options of netlink sockets.
-const KIND: Kind = Kind { family: libc::AF_NETLINK, tcp: false };
+const KIND: Kind = Kind { family: libc::AF_NETLINK, protocol: 0 };
 
 /// NETLINK_ADD_MEMBERSHIP, NETLINK_LIST_MEMBERSHIPS (include/uapi/linux/netlink.h).
 const ADD_MEMBERSHIP: i32 = 1;

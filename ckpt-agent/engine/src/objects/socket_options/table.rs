@@ -38,7 +38,13 @@ pub(super) enum Of {
     V4,
     V6,
     Tcp,
+    /// And UDP-Lite.
     Udp,
+    UdpLite,
+    Raw,
+    RawV6,
+    /// Of the Internet's all but TCP.
+    NoTcp,
     Netlink,
     /// SO_PASSCRED is of netlink, too.
     UnixOrNetlink,
@@ -186,7 +192,7 @@ pub(super) const KNOWN: &[Known] = &[
     int("local_port_range", libc::IPPROTO_IP, uapi::IP_LOCAL_PORT_RANGE, Of::V4, Moment::Last),
     int("multicast_all", libc::IPPROTO_IP, IP_MULTICAST_ALL, Of::V4, Moment::Made),
     // Of TCP sockets the kernel sets it, to where the connection came from. The address alone: an interface that was given by its number only, the kernel does not tell.
-    bytes("multicast_interface", libc::IPPROTO_IP, libc::IP_MULTICAST_IF, Of::Udp, Moment::Made),
+    bytes("multicast_interface", libc::IPPROTO_IP, libc::IP_MULTICAST_IF, Of::NoTcp, Moment::Made),
     interface("unicast_interface", libc::IPPROTO_IP, IP_UNICAST_IF, Of::V4, Form::SwappedInterface),
     int("traffic_class", libc::IPPROTO_IPV6, libc::IPV6_TCLASS, Of::V6, Moment::Made),
     int("hops", libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, Of::V6, Moment::Made),
@@ -272,7 +278,7 @@ pub(super) const KNOWN: &[Known] = &[
         "v6_multicast_interface",
         libc::IPPROTO_IPV6,
         libc::IPV6_MULTICAST_IF,
-        Of::Udp,
+        Of::NoTcp,
         Form::Interface,
     ),
     interface(
@@ -321,6 +327,13 @@ pub(super) const KNOWN: &[Known] = &[
     int("udp_no_check6_receive", libc::IPPROTO_UDP, uapi::UDP_NO_CHECK6_RX, Of::Udp, Moment::Last),
     int("udp_segment", libc::IPPROTO_UDP, uapi::UDP_SEGMENT, Of::Udp, Moment::Last),
     int("udp_gro", libc::IPPROTO_UDP, uapi::UDP_GRO, Of::Udp, Moment::Last),
+    int("sent_coverage", libc::IPPROTO_UDPLITE, uapi::SEND_COVERAGE, Of::UdpLite, Moment::Last),
+    int("least_coverage", libc::IPPROTO_UDPLITE, uapi::RECEIVE_COVERAGE, Of::UdpLite, Moment::Last),
+    int("header_included", libc::IPPROTO_IP, libc::IP_HDRINCL, Of::Raw, Moment::Made),
+    int("v6_header_included", libc::IPPROTO_IPV6, uapi::IPV6_HDRINCL, Of::RawV6, Moment::Made),
+    int("v6_checksum", uapi::SOL_RAW, uapi::IPV6_CHECKSUM, Of::RawV6, Moment::Made),
+    int("icmp_filter", uapi::SOL_RAW, uapi::ICMP_FILTER, Of::Raw, Moment::BeforeBind),
+    bytes("icmp6_filter", libc::IPPROTO_ICMPV6, uapi::ICMP6_FILTER, Of::RawV6, Moment::BeforeBind),
     int("defer_accept", libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, Of::Tcp, Moment::Last),
     int("fast_open", libc::IPPROTO_TCP, libc::TCP_FASTOPEN, Of::Tcp, Moment::Last),
     int("not_sent_low_water", libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT, Of::Tcp, Moment::Made),

@@ -71,3 +71,14 @@ pub(super) const UDP_NO_CHECK6_TX: i32 = 101;
 pub(super) const UDP_NO_CHECK6_RX: i32 = 102;
 pub(super) const UDP_SEGMENT: i32 = 103;
 pub(super) const UDP_GRO: i32 = 104;
+
+// include/linux/socket.h, include/uapi/linux/{icmp,icmpv6,in6}.h
+pub(super) const SOL_RAW: i32 = 255;
+pub(super) const ICMP_FILTER: i32 = 1;
+pub(super) const ICMP6_FILTER: i32 = 1;
+pub(super) const IPV6_CHECKSUM: i32 = 7;
+pub(super) const IPV6_HDRINCL: i32 = 36;
+
+// include/net/udplite.h
+pub(super) const SEND_COVERAGE: i32 = 10;
+pub(super) const RECEIVE_COVERAGE: i32 = 11;

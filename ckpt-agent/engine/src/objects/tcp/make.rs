@@ -59,7 +59,7 @@ pub(super) struct Link {
 
 impl Address {
     fn kind(&self) -> Kind {
-        Kind { family: if self.v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: true }
+        Kind { family: if self.v6 { libc::AF_INET6 } else { libc::AF_INET }, protocol: libc::IPPROTO_TCP }
     }
 
     fn loopback(&self) -> SocketAddr {

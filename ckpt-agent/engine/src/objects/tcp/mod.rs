@@ -155,7 +155,7 @@ protocol::tagged!(PeerEnd, "end");
 impl TcpSocket {
     /// For reading and setting its options.
     pub(super) fn kind(&self) -> Kind {
-        Kind { family: if self.v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: true }
+        Kind { family: if self.v6 { libc::AF_INET6 } else { libc::AF_INET }, protocol: libc::IPPROTO_TCP }
     }
 
     /// Whether it keeps a port from others, and with SO_REUSEADDR no longer than it lives.
@@ -228,6 +228,7 @@ impl ObjectKind for TcpSocket {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
         probe.file_type() == abi::S_IFSOCK
             && matches!(option(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
+            && option(libc::SO_TYPE) == Some(libc::SOCK_STREAM)
             && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
     }
 
@@ -250,7 +251,7 @@ impl ObjectKind for TcpSocket {
             .map_err(|error| system("getsockname", error))?
             .as_socket()
             .filter(|address| address.port() != 0);
-        let kind = Kind { family: if v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: true };
+        let kind = Kind { family: if v6 { libc::AF_INET6 } else { libc::AF_INET }, protocol: libc::IPPROTO_TCP };
         let options = SocketOptions::read(&probe.copy, kind)?;
         let asked = connecting::asked(probe, context)?;
         let info = tcp_info(probe)?;
