@@ -333,6 +333,8 @@ object_kinds! {
     UdpSocket => udp,
     /// Raw sockets of IPv4 and IPv6, and ICMP sockets
     IpSocket => ip,
+    /// Packet sockets
+    PacketSocket => packet,
     /// Netlink sockets
     NetlinkSocket => netlink,
     /// POSIX message queues

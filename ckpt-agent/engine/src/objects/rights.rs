@@ -18,12 +18,15 @@ const PING_GROUPS: &str = "/proc/sys/net/ipv4/ping_group_range";
 pub(super) enum Privileged {
     /// SOCK_RAW of IP.
     Raw,
+    /// AF_PACKET
+    Packet,
 }
 
 impl Privileged {
     fn name(self) -> &'static str {
         match self {
             Self::Raw => "a raw socket",
+            Self::Packet => "a packet socket",
         }
     }
 }
@@ -104,8 +107,10 @@ mod tests {
     fn what_a_user_could_not_have_again_is_refused_at_the_checkpoint() {
         let user = UserOrder { uid: 1000, gid: 1000, groups: vec![1000] };
         let context = DumpContext { user: Some(user), ..DumpContext::default() };
-        let refused = must_return(Privileged::Raw, &context).unwrap_err().to_string();
-        assert!(refused.starts_with("a raw socket"), "{refused}");
+        for what in [Privileged::Raw, Privileged::Packet] {
+            let refused = must_return(what, &context).unwrap_err().to_string();
+            assert!(refused.starts_with(what.name()), "{refused}");
+        }
     }
 
     #[test]

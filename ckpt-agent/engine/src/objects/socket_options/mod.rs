@@ -69,6 +69,7 @@ impl Kind {
             Of::UdpLite => self.protocol == libc::IPPROTO_UDPLITE,
             Of::Raw => self.protocol == libc::IPPROTO_RAW,
             Of::RawV6 => self.protocol == libc::IPPROTO_RAW && self.family == libc::AF_INET6,
+            Of::Packet => self.family == libc::AF_PACKET,
             Of::NoTcp => matches!(self.family, libc::AF_INET | libc::AF_INET6) && !self.is_tcp(),
             Of::Netlink => self.family == libc::AF_NETLINK,
             Of::UnixOrNetlink => matches!(self.family, libc::AF_UNIX | libc::AF_NETLINK),
