@@ -147,6 +147,10 @@ pub const ALL: &[(&str, Change)] = &[
                 "memberships": [membership], "options": object["options"]});
         })
     }),
+    ("connections of Multipath TCP", |d, _| {
+        let all = objects(d).into_iter().filter(|object| object["kind"] == "tcp_socket");
+        each(all.collect(), |object, _| object["multipath"] = json!(true))
+    }),
     ("groups of netlink that are root's", |d, _| {
         each(objects(d), |object, _| {
             if object["kind"] == "netlink_socket" {

@@ -28,6 +28,7 @@ const PROGRAMS: &[&str] = &[
     "itimer",
     "limits",
     "memfdseals",
+    "mptcplisten",
     "mqueue",
     "netlink",
     "opath",

@@ -54,7 +54,7 @@ pub struct Kind {
 
 impl Kind {
     fn is_tcp(self) -> bool {
-        self.protocol == libc::IPPROTO_TCP
+        matches!(self.protocol, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP)
     }
 
     fn has(self, of: Of) -> bool {
@@ -102,7 +102,7 @@ impl SocketOptions {
     /// Buffer sizes cannot be read; a refusal where the socket has an eBPF program.
     pub fn read(socket: impl AsFd, kind: Kind) -> Result<Self> {
         let socket = socket.as_fd();
-        if kind.is_tcp() {
+        if kind.protocol == libc::IPPROTO_TCP {
             refuse_upper_layer(socket)?;
         }
         let connected = kind.is_tcp() && SockRef::from(&socket).peer_addr().is_ok();
