@@ -15,6 +15,7 @@ mod aside;
 mod by_path;
 mod carried;
 mod context;
+mod families;
 pub mod in_place;
 mod multicast;
 pub(super) mod paths;
