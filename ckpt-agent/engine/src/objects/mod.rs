@@ -15,14 +15,19 @@ mod aside;
 mod by_path;
 mod carried;
 mod context;
+mod families;
 pub mod in_place;
+mod multicast;
 pub(super) mod paths;
 mod pipe_content;
 mod probe;
 pub(super) mod reopen;
+mod rights;
+mod shut;
 mod socket_options;
 #[cfg(test)]
 mod testing;
+mod unread;
 
 pub use super::graph::StdioRole;
 pub use by_path::HOSTS;
@@ -340,6 +345,10 @@ object_kinds! {
     TcpSocket => tcp,
     /// UDP over IPv4 and IPv6
     UdpSocket => udp,
+    /// Raw sockets of IPv4 and IPv6, and ICMP sockets
+    IpSocket => ip,
+    /// Packet sockets
+    PacketSocket => packet,
     /// Netlink sockets
     NetlinkSocket => netlink,
     /// POSIX message queues

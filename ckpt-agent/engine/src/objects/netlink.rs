@@ -10,10 +10,10 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::restrained::{OVER_SOCKET_OPTIONS, Restrained};
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, Moment, SocketOptions};
-use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, unread};
 
 /// Options of netlink sockets.
-const KIND: Kind = Kind { family: libc::AF_NETLINK, tcp: false };
+const KIND: Kind = Kind { family: libc::AF_NETLINK, protocol: 0 };
 
 /// NETLINK_ADD_MEMBERSHIP, NETLINK_LIST_MEMBERSHIPS (include/uapi/linux/netlink.h).
 const ADD_MEMBERSHIP: i32 = 1;
@@ -55,17 +55,11 @@ impl ObjectKind for NetlinkSocket {
     fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
         let protocol = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PROTOCOL)
             .map_err(|error| EngineError::system("getsockopt", "a netlink socket", error))?;
-        let queued = sockopt::readable(&probe.copy).unwrap_or(0) > 0
-            || super::super::sys::poll::poll_one(
-                &probe.copy,
-                libc::POLLIN,
-                std::time::Duration::ZERO,
-            )
-            .is_ok_and(|ready| ready & libc::POLLIN != 0);
-        if queued {
-            return Err(Refusal::new(
-                "a netlink socket with messages that were not read",
-                "they are read soon: try again",
+        // The kernel's messages can't be put back: others may not send in its name. Nor can an error (messages were lost).
+        if unread::anything(probe)? {
+            return Err(Refusal::passing(
+                "a netlink socket with messages that are not read yet",
+                "it is taken once the program has read them",
             )
             .into());
         }

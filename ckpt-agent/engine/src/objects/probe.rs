@@ -9,6 +9,7 @@ use super::super::graph::Pid;
 use super::super::sys::abi;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::stat::identity;
+use super::families;
 
 /// An open file description as found under the first descriptor that refers to it.
 #[derive(Debug)]
@@ -82,8 +83,13 @@ impl Probe {
 
     /// The refusal of a kind that no room knows.
     pub fn unknown(&self) -> Refusal {
+        let what = match self.file_type() {
+            abi::S_IFSOCK => families::name(&self.copy),
+            _ => None,
+        };
+        let what = what.as_ref().unwrap_or(&self.link);
         Refusal::new(
-            format!("{} cannot be checkpointed", self.link),
+            format!("{what} cannot be checkpointed"),
             "close it while checkpoints are taken, or run without it",
         )
     }

@@ -87,7 +87,7 @@ fn places(graph: &Graph) -> BTreeSet<Place> {
                 TcpState::Listening { .. } => (true, socket.local?, &socket.options),
                 _ => return None,
             },
-            Object::UdpSocket(socket) if socket.peer.is_none() => {
+            Object::UdpSocket(socket) if socket.peer.is_none() && !socket.lite => {
                 (false, socket.local?, &socket.options)
             }
             _ => return None,

@@ -22,6 +22,8 @@ pub mod mounts;
 pub mod mqueue;
 pub mod own_sockets;
 pub mod owner;
+pub mod packet_diag;
+pub mod packet_name;
 pub mod page;
 pub mod pidfd;
 pub mod poll;

@@ -1,4 +1,8 @@
-//! TCP sockets as /proc/net lists them, for users whom a security policy denies sock_diag(7): on Android everybody but root.
+//! Sockets as /proc/net lists them: those of TCP for users whom a security policy denies sock_diag(7), on Android everybody
+//! but root; raw ones and those of ICMP, of which sock_diag knows nothing on many kernels, or on all.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use procfs::net::TcpNetEntry;
 
@@ -41,12 +45,52 @@ fn entry(listed: &TcpNetEntry) -> Option<TcpEntry> {
     })
 }
 
+/// TCP_ESTABLISHED: what connect(2) makes of any socket.
+const ESTABLISHED: u8 = 1;
+
+/// Raw and ICMP sockets that have a peer: inode and peer.
+///
+/// # Errors
+/// Where these files cannot be read.
+pub fn ip_peers() -> io::Result<Vec<(u32, SocketAddr)>> {
+    let mut found = Vec::new();
+    for list in ["raw", "raw6", "icmp", "icmp6"] {
+        match std::fs::read_to_string(format!("/proc/self/net/{list}")) {
+            Ok(text) => found.extend(text.lines().filter_map(ip_peer)),
+            // A kernel without IPv6, or without such sockets.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// `sl local remote state tx:rx tr:when retransmits uid timeout inode ...` (net/ipv4/raw.c, net/ipv6/datagram.c).
+fn ip_peer(line: &str) -> Option<(u32, SocketAddr)> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let (ip, port) = words.get(2)?.split_once(':')?;
+    if u8::from_str_radix(words.get(3)?, 16).ok()? != ESTABLISHED {
+        return None;
+    }
+    // Words of 32 bits, as numbers of this machine's byte order.
+    let word = |at: usize| Some(u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    let ip: IpAddr = match ip.len() {
+        8 => Ipv4Addr::from(word(0)?).into(),
+        _ => {
+            let bytes = [word(0)?, word(8)?, word(16)?, word(24)?].concat();
+            Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()
+        }
+    };
+    let port = u16::from_str_radix(port, 16).ok()?;
+    Some((words.get(9)?.parse().ok()?, SocketAddr::new(ip, port)))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
     use std::io::Write;
-    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
     use super::super::sock_diag;
@@ -65,6 +109,24 @@ mod tests {
             }
         }
         entries
+    }
+
+    #[test]
+    fn peers_of_raw_and_icmp_sockets_are_read() {
+        let address = |bytes: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(bytes));
+        let rest =
+            "00000000:00000340 00:00000000 00000000     0        0 24723 2 0000000051d3e9a1 0";
+        let local = format!("{}:10E1", address([127, 0, 0, 1]));
+        let line =
+            |state: &str| format!("   51: {local} {}:004D {state} {rest}", address([192, 0, 2, 1]));
+        let peer = Some((24723, "192.0.2.1:77".parse().unwrap()));
+        assert_eq!(ip_peer(&line("01")), peer);
+        assert_eq!(ip_peer(&line("07")), None);
+        let six = [[0x20, 1, 0xd, 0xb8], [0; 4], [0; 4], [0, 0, 0, 1]].map(address).concat();
+        let line = format!("   51: {six}:10E1 {six}:0000 01 {rest}");
+        assert_eq!(ip_peer(&line), Some((24723, "[2001:db8::1]:0".parse().unwrap())));
+        assert_eq!(ip_peer("  sl  local_address rem_address   st"), None);
+        assert_eq!(ip_peer("1: ä:1 ä:1 01 a b c d e 1"), None);
     }
 
     #[test]

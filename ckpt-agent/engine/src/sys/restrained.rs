@@ -17,7 +17,8 @@ pub const SETGID: u32 = 6;
 pub const SETUID: u32 = 7;
 const NET_BIND_SERVICE: u32 = 10;
 const NET_ADMIN: u32 = 12;
-const NET_RAW: u32 = 13;
+/// Raw sockets and packet sockets.
+pub const NET_RAW: u32 = 13;
 const SYS_RAWIO: u32 = 17;
 const SYS_PTRACE: u32 = 19;
 const SYS_NICE: u32 = 23;

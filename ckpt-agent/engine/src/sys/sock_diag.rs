@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP};
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
 use netlink_packet_sock_diag::{
     SockDiagMessage,
     inet::{ExtensionFlags, InetRequest, SocketId, StateFlags},
@@ -153,12 +153,12 @@ pub fn by_netlink() -> Result<Vec<TcpEntry>> {
     internet(IPPROTO_TCP)
 }
 
-/// UDP sockets that have a port: inode, and RCV_SHUTDOWN (1), SEND_SHUTDOWN (2).
+/// Sockets of a protocol that have a port: inode, and RCV_SHUTDOWN (1), SEND_SHUTDOWN (2).
 ///
 /// # Errors
 /// The kernel has no udp_diag; netlink failures.
-pub fn udp_shutdowns() -> Result<HashMap<u32, u8>> {
-    Ok(internet(IPPROTO_UDP)?.into_iter().map(|entry| (entry.inode, entry.shutdown)).collect())
+pub fn shutdowns(protocol: u8) -> Result<HashMap<u32, u8>> {
+    Ok(internet(protocol)?.into_iter().map(|entry| (entry.inode, entry.shutdown)).collect())
 }
 
 fn internet(protocol: u8) -> Result<Vec<TcpEntry>> {

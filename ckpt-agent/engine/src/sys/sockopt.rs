@@ -142,6 +142,19 @@ pub fn set_bytes(fd: impl AsFd, level: i32, name: i32, value: &[u8]) -> io::Resu
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// SO_MEMINFO, since Linux 4.12 (include/uapi/asm-generic/socket.h).
+const SO_MEMINFO: i32 = 55;
+
+/// Bytes of memory that what was received and not read yet takes, errors counted (SK_MEMINFO_RMEM_ALLOC).
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn received_memory(fd: impl AsFd) -> io::Result<u32> {
+    let words = get_bytes(fd, libc::SOL_SOCKET, SO_MEMINFO, 64)?;
+    let first = words.first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+    Ok(u32::from_ne_bytes(*first))
+}
+
 /// Bytes that can be read at once (FIONREAD; of a listening socket: an error).
 ///
 /// # Errors

@@ -234,6 +234,12 @@ fn sockets() -> Result<(), String> {
             }
         }
     }
+    for kind in ["raw", "raw6", "packet"] {
+        let text = fs::read_to_string(format!("/proc/net/{kind}")).unwrap_or_default();
+        if text.lines().count() > 1 {
+            return Err(format!("there is a socket of root's in /proc/net/{kind}"));
+        }
+    }
     let text = fs::read_to_string("/proc/net/netlink").unwrap_or_default();
     for line in text.lines().skip(1) {
         let words: Vec<&str> = line.split_whitespace().collect();

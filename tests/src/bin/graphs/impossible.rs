@@ -135,6 +135,22 @@ pub const ALL: &[(&str, Change)] = &[
     }),
     ("TCP ports below 1024", |d, _| ports(d, "tcp_socket")),
     ("UDP ports below 1024", |d, _| ports(d, "udp_socket")),
+    ("raw sockets, which are root's", |d, _| {
+        let all = objects(d).into_iter().filter(|object| object["kind"] == "ip_socket");
+        each(all.collect(), |object, at| object["raw"] = json!([1, 6, 17, 58, 255, -1][at % 6]))
+    }),
+    ("packet sockets, which are root's", |d, _| {
+        let all = objects(d).into_iter().filter(|object| object["kind"] == "ip_socket");
+        each(all.collect(), |object, at| {
+            let membership = json!({"interface": "lo", "kind": 1, "count": u32::MAX});
+            *object = json!({"kind": "packet_socket", "raw": at % 2 == 0, "protocol": 3, "interface": "lo",
+                "memberships": [membership], "options": object["options"]});
+        })
+    }),
+    ("connections of Multipath TCP", |d, _| {
+        let all = objects(d).into_iter().filter(|object| object["kind"] == "tcp_socket");
+        each(all.collect(), |object, _| object["multipath"] = json!(true))
+    }),
     ("groups of netlink that are root's", |d, _| {
         each(objects(d), |object, _| {
             if object["kind"] == "netlink_socket" {

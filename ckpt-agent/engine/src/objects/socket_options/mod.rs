@@ -48,11 +48,15 @@ pub enum OptionValue {
 pub struct Kind {
     /// AF_*
     pub family: i32,
-    /// IPPROTO_TCP rather than anything else.
-    pub tcp: bool,
+    /// IPPROTO_* of TCP, UDP and ICMP sockets, IPPROTO_RAW of all raw ones, 0 of others.
+    pub protocol: i32,
 }
 
 impl Kind {
+    fn is_tcp(self) -> bool {
+        matches!(self.protocol, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP)
+    }
+
     fn has(self, of: Of) -> bool {
         match of {
             Of::Any => true,
@@ -60,8 +64,13 @@ impl Kind {
             // IPv6 sockets carry IPv4 options for mapped addresses.
             Of::V4 => matches!(self.family, libc::AF_INET | libc::AF_INET6),
             Of::V6 => self.family == libc::AF_INET6,
-            Of::Tcp => self.tcp,
-            Of::Udp => matches!(self.family, libc::AF_INET | libc::AF_INET6) && !self.tcp,
+            Of::Tcp => self.is_tcp(),
+            Of::Udp => matches!(self.protocol, libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE),
+            Of::UdpLite => self.protocol == libc::IPPROTO_UDPLITE,
+            Of::Raw => self.protocol == libc::IPPROTO_RAW,
+            Of::RawV6 => self.protocol == libc::IPPROTO_RAW && self.family == libc::AF_INET6,
+            Of::Packet => self.family == libc::AF_PACKET,
+            Of::NoTcp => matches!(self.family, libc::AF_INET | libc::AF_INET6) && !self.is_tcp(),
             Of::Netlink => self.family == libc::AF_NETLINK,
             Of::UnixOrNetlink => matches!(self.family, libc::AF_UNIX | libc::AF_NETLINK),
         }
@@ -93,10 +102,10 @@ impl SocketOptions {
     /// Buffer sizes cannot be read; a refusal where the socket has an eBPF program.
     pub fn read(socket: impl AsFd, kind: Kind) -> Result<Self> {
         let socket = socket.as_fd();
-        if kind.tcp {
+        if kind.protocol == libc::IPPROTO_TCP {
             refuse_upper_layer(socket)?;
         }
-        let connected = kind.tcp && SockRef::from(&socket).peer_addr().is_ok();
+        let connected = kind.is_tcp() && SockRef::from(&socket).peer_addr().is_ok();
         let mut set = BTreeMap::new();
         for known in KNOWN.iter().filter(|known| kind.has(known.of)) {
             // Kernels without an option, and options of other families, are no error.

@@ -71,3 +71,29 @@ pub(super) const UDP_NO_CHECK6_TX: i32 = 101;
 pub(super) const UDP_NO_CHECK6_RX: i32 = 102;
 pub(super) const UDP_SEGMENT: i32 = 103;
 pub(super) const UDP_GRO: i32 = 104;
+
+// include/linux/socket.h, include/uapi/linux/{icmp,icmpv6,in6}.h
+pub(super) const SOL_RAW: i32 = 255;
+pub(super) const ICMP_FILTER: i32 = 1;
+pub(super) const ICMP6_FILTER: i32 = 1;
+pub(super) const IPV6_CHECKSUM: i32 = 7;
+pub(super) const IPV6_HDRINCL: i32 = 36;
+
+// include/linux/socket.h, include/uapi/linux/if_packet.h
+pub(super) const SOL_PACKET: i32 = 263;
+pub(super) const PACKET_COPY_THRESH: i32 = 7;
+pub(super) const PACKET_AUXDATA: i32 = 8;
+pub(super) const PACKET_ORIGDEV: i32 = 9;
+pub(super) const PACKET_VERSION: i32 = 10;
+pub(super) const PACKET_RESERVE: i32 = 12;
+pub(super) const PACKET_LOSS: i32 = 14;
+pub(super) const PACKET_VNET_HDR: i32 = 15;
+pub(super) const PACKET_TIMESTAMP: i32 = 17;
+pub(super) const PACKET_TX_HAS_OFF: i32 = 19;
+pub(super) const PACKET_QDISC_BYPASS: i32 = 20;
+pub(super) const PACKET_IGNORE_OUTGOING: i32 = 23;
+pub(super) const PACKET_VNET_HDR_SZ: i32 = 24;
+
+// include/net/udplite.h
+pub(super) const SEND_COVERAGE: i32 = 10;
+pub(super) const RECEIVE_COVERAGE: i32 = 11;

@@ -93,7 +93,7 @@ pub(super) fn again(
 ) -> Result<OwnedFd> {
     let socket = saved.object;
     let free =
-        |socket: &TcpSocket| Address { v6: socket.v6, at: None, options: socket.options.clone() };
+        |socket: &TcpSocket| Address { v6: socket.v6, multipath: false, at: None, options: socket.options.clone() };
     if context.cluster {
         let made: OwnedFd = unconnected(&free(socket), until, context)?.into();
         let fd = made

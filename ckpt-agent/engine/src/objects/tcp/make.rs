@@ -42,6 +42,8 @@ pub(super) enum End {
 pub(super) struct Address {
     /// AF_INET6 rather than AF_INET.
     pub(super) v6: bool,
+    /// It is to listen for Multipath TCP.
+    pub(super) multipath: bool,
     /// Address and port; None or port 0: any.
     pub(super) at: Option<SocketAddr>,
     /// For those options that come before bind(2).
@@ -59,7 +61,7 @@ pub(super) struct Link {
 
 impl Address {
     fn kind(&self) -> Kind {
-        Kind { family: if self.v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: true }
+        super::kind(self.v6, self.multipath)
     }
 
     fn loopback(&self) -> SocketAddr {
@@ -87,8 +89,18 @@ fn system(call: &'static str, what: impl std::fmt::Display, error: std::io::Erro
 /// A socket with the options that come before bind(2), sharing ports with connections that end.
 fn new_socket(address: &Address, context: &mut RestoreContext) -> Result<Socket> {
     let domain = if address.v6 { Domain::IPV6 } else { Domain::IPV4 };
-    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
-        .map_err(|error| system("make", "a TCP socket", error))?;
+    let protocol = if address.multipath { Protocol::MPTCP } else { Protocol::TCP };
+    let made = match Socket::new(domain, Type::STREAM, Some(protocol)) {
+        // Not this kernel, or it is switched off.
+        Err(error) if address.multipath => {
+            context.warn(format!(
+                "there is no Multipath TCP here ({error}): a listening socket is one of TCP alone"
+            ));
+            Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
+        }
+        other => other,
+    };
+    let socket = made.map_err(|error| system("make", "a TCP socket", error))?;
     socket.set_reuse_address(true).map_err(|error| system("setsockopt", "SO_REUSEADDR", error))?;
     if address.v6 && address.at.is_some_and(|at| at.ip().to_canonical().is_ipv4()) {
         socket.set_only_v6(false).map_err(|error| system("setsockopt", "IPV6_V6ONLY", error))?;

@@ -55,6 +55,9 @@ const TCP_ULP: i32 = 31;
 pub struct TcpSocket {
     /// AF_INET6 rather than AF_INET.
     pub v6: bool,
+    /// Multipath TCP: it listens, for connections of that kind and of TCP.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub multipath: bool,
     /// Its address, if it has a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<SocketAddr>,
@@ -155,7 +158,7 @@ protocol::tagged!(PeerEnd, "end");
 impl TcpSocket {
     /// For reading and setting its options.
     pub(super) fn kind(&self) -> Kind {
-        Kind { family: if self.v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: true }
+        kind(self.v6, self.multipath)
     }
 
     /// Whether it keeps a port from others, and with SO_REUSEADDR no longer than it lives.
@@ -168,6 +171,14 @@ impl TcpSocket {
             TcpState::Connected(connection) => Some(connection),
             _ => None,
         }
+    }
+}
+
+/// What kind of options a socket has.
+pub(super) fn kind(v6: bool, multipath: bool) -> Kind {
+    Kind {
+        family: if v6 { libc::AF_INET6 } else { libc::AF_INET },
+        protocol: if multipath { libc::IPPROTO_MPTCP } else { libc::IPPROTO_TCP },
     }
 }
 
@@ -228,12 +239,17 @@ impl ObjectKind for TcpSocket {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
         probe.file_type() == abi::S_IFSOCK
             && matches!(option(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
-            && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+            && option(libc::SO_TYPE) == Some(libc::SOCK_STREAM)
+            && matches!(option(libc::SO_PROTOCOL), Some(libc::IPPROTO_TCP | libc::IPPROTO_MPTCP))
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
-        if sockopt::get_bytes(&probe.copy, libc::IPPROTO_TCP, TCP_ULP, 16)
-            .is_ok_and(|name| !name.is_empty())
+        let multipath = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PROTOCOL)
+            .is_ok_and(|protocol| protocol == libc::IPPROTO_MPTCP);
+        // Of Multipath TCP the kernel says "mptcp".
+        if !multipath
+            && sockopt::get_bytes(&probe.copy, libc::IPPROTO_TCP, TCP_ULP, 16)
+                .is_ok_and(|name| !name.is_empty())
         {
             return Err(refused(
                 probe,
@@ -250,10 +266,16 @@ impl ObjectKind for TcpSocket {
             .map_err(|error| system("getsockname", error))?
             .as_socket()
             .filter(|address| address.port() != 0);
-        let kind = Kind { family: if v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: true };
-        let options = SocketOptions::read(&probe.copy, kind)?;
-        let asked = connecting::asked(probe, context)?;
         let info = tcp_info(probe)?;
+        if multipath && i32::from(info[0]) != diag::LISTEN {
+            return Err(refused(
+                probe,
+                "a Multipath TCP socket (IPPROTO_MPTCP) that does not listen",
+                "close it while checkpoints are taken, or have the program use TCP",
+            ));
+        }
+        let options = SocketOptions::read(&probe.copy, kind(v6, multipath))?;
+        let asked = connecting::asked(probe, context)?;
         let state = match (asked, i32::from(info[0])) {
             (Some(peer), _) => TcpState::Connecting { peer },
             (None, diag::LISTEN) => TcpState::Listening { backlog: backlog(&info) },
@@ -285,7 +307,7 @@ impl ObjectKind for TcpSocket {
         };
         let name = cookie_of(probe.copy.as_fd())
             .map_or(Name::default(), |cookie| context.names.name(cookie, local, peer));
-        Ok(Self { v6, local, name, state, options })
+        Ok(Self { v6, multipath, local, name, state, options })
     }
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {

@@ -91,6 +91,13 @@ fn queue_of(
     let found = &all[listener];
     let inode = found.probe.stat.st_ino as u32;
     let waiting: Vec<&TcpEntry> = view.waiting_at(found.id).collect();
+    if let (true, Some(entry)) = (found.object.multipath, waiting.first()) {
+        return Err(soon(
+            found.probe,
+            format!("a connection from {}, not accepted yet from Multipath TCP", entry.peer),
+            "it will be accepted soon: try again",
+        ));
+    }
     let mut clients = Vec::new();
     let mut bytes = false;
     for entry in &waiting {

@@ -163,7 +163,8 @@ fn address(socket: &TcpSocket) -> Address {
     } else {
         socket.options.clone()
     };
-    Address { v6: socket.v6, at: socket.local, options }
+    let multipath = socket.multipath && matches!(socket.state, TcpState::Listening { .. });
+    Address { v6: socket.v6, multipath, at: socket.local, options }
 }
 
 fn has_been_connected(socket: &TcpSocket) -> bool {
@@ -177,7 +178,8 @@ fn with_closed_peer(
     peer: SocketAddr,
     servers: &BTreeSet<u16>,
 ) -> Link {
-    let far = Address { v6: socket.v6, at: Some(peer), options: SocketOptions::default() };
+    let options = SocketOptions::default();
+    let far = Address { v6: socket.v6, multipath: false, at: Some(peer), options };
     link((End::Socket(id), address(socket)), (End::ClosedPeer(id), far), servers)
 }
 

@@ -1,10 +1,8 @@
-//! UDP sockets. Queued datagrams keep their bytes and order; they come from a socket of the
+//! UDP sockets, and those of UDP-Lite (RFC 3828). Queued datagrams keep their bytes and order; they come from a socket of the
 //! restore, so that their source address is another one, except on a connected socket whose
 //! peer's address can be had.
 
-mod multicast;
-mod shut;
-
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -14,10 +12,10 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::BlobId;
 use super::super::sys::disconnect::disconnect;
 use super::super::sys::message::receive;
-use super::super::sys::{abi, sockopt};
+use super::super::sys::{abi, sock_diag, sockopt};
 use super::socket_options::{Kind, Moment, SocketOptions, shared_addresses};
-pub use multicast::Membership;
-
+use super::multicast::{self, Membership};
+use super::shut::Shut;
 use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 
 /// A datagram is at most this long (udp(7)).
@@ -28,6 +26,9 @@ const LONGEST: usize = 65_536;
 pub struct UdpSocket {
     /// AF_INET6 rather than AF_INET.
     pub v6: bool,
+    /// UDP-Lite rather than UDP.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lite: bool,
     /// Its address, if it has a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<SocketAddr>,
@@ -50,8 +51,35 @@ pub struct UdpSocket {
     pub received: Vec<BlobId>,
 }
 
-fn kind(v6: bool) -> Kind {
-    Kind { family: if v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: false }
+impl UdpSocket {
+    fn protocol(&self) -> i32 {
+        if self.lite { libc::IPPROTO_UDPLITE } else { libc::IPPROTO_UDP }
+    }
+
+    fn kind(&self) -> Kind {
+        kind(self.v6, self.protocol())
+    }
+
+    /// In messages.
+    fn name(&self) -> &'static str {
+        if self.lite { "UDP-Lite socket" } else { "UDP socket" }
+    }
+
+    fn make(&self) -> Result<Socket> {
+        let domain = if self.v6 { Domain::IPV6 } else { Domain::IPV4 };
+        let made = Socket::new(domain, Type::DGRAM, Some(Protocol::from(self.protocol())));
+        made.map_err(|error| match error.raw_os_error() {
+            Some(libc::EPROTONOSUPPORT) if self.lite => EngineError::Unfit {
+                what: "the job has a UDP-Lite socket, and this kernel has none".into(),
+                way_out: "restart it under the kernel that it ran under".into(),
+            },
+            _ => system("make", error),
+        })
+    }
+}
+
+fn kind(v6: bool, protocol: i32) -> Kind {
+    Kind { family: if v6 { libc::AF_INET6 } else { libc::AF_INET }, protocol }
 }
 
 fn system(call: &'static str, error: std::io::Error) -> EngineError {
@@ -63,18 +91,25 @@ impl ObjectKind for UdpSocket {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
         probe.file_type() == abi::S_IFSOCK
             && matches!(option(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
-            && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_UDP)
+            && option(libc::SO_TYPE) == Some(libc::SOCK_DGRAM)
+            && matches!(
+                option(libc::SO_PROTOCOL),
+                Some(libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE)
+            )
     }
 
     fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
         let socket = SockRef::from(&probe.copy);
         let v6 = socket.domain().map_err(|error| system("getsockopt", error))? == Domain::IPV6;
         let local = socket.local_addr().map_err(|error| system("getsockname", error))?;
+        let protocol = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PROTOCOL)
+            .map_err(|error| system("getsockopt", error))?;
         Ok(Self {
             v6,
+            lite: protocol == libc::IPPROTO_UDPLITE,
             local: local.as_socket().filter(|address| address.port() != 0),
             peer: socket.peer_addr().ok().and_then(|peer| peer.as_socket()),
-            options: SocketOptions::read(&probe.copy, kind(v6))?,
+            options: SocketOptions::read(&probe.copy, kind(v6, protocol))?,
             groups: Vec::new(),
             shut_read: false,
             shut_write: false,
@@ -83,7 +118,7 @@ impl ObjectKind for UdpSocket {
     }
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
-        shut::find(all, context)?;
+        find_shut(all, context)?;
         let groups = multicast::listed();
         if groups.is_none() {
             context.warn(
@@ -117,8 +152,14 @@ impl ObjectKind for UdpSocket {
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
         // Those that share a port are all bound before what allowed it is cleared again.
-        let shared = shared_addresses(all.iter().filter_map(|saved| saved.object.local));
-        let is_shared = |socket: &Self| socket.local.is_some_and(|at| shared.contains(&at));
+        let shared = [false, true].map(|lite| {
+            let alike = all.iter().filter(|saved| saved.object.lite == lite);
+            shared_addresses(alike.filter_map(|saved| saved.object.local))
+        });
+        let is_shared = |socket: &Self| {
+            let shared = &shared[usize::from(socket.lite)];
+            socket.local.is_some_and(|at| shared.contains(&at))
+        };
         let mut made = Vec::new();
         for saved in all {
             let socket = make(saved.object, is_shared(saved.object), context)?;
@@ -128,7 +169,7 @@ impl ObjectKind for UdpSocket {
         for (saved, socket) in made {
             let shared = is_shared(saved.object);
             for blob in &saved.object.received {
-                send_to_itself(&socket, &context.blob(*blob)?, shared)?;
+                send_to_itself(saved.object, &socket, &context.blob(*blob)?, shared)?;
             }
             finish(saved.object, &socket, context)?;
             context.park(saved.id, socket.into())?;
@@ -141,20 +182,43 @@ impl ObjectKind for UdpSocket {
     }
 }
 
+/// Fills in what is shut down.
+fn find_shut(all: &mut [Found<'_, UdpSocket>], context: &mut DumpContext) -> Result<()> {
+    let mut listed = HashMap::new();
+    for protocol in [libc::IPPROTO_UDP, libc::IPPROTO_UDPLITE] {
+        let mut concerned = all.iter().filter(|found| found.object.protocol() == protocol);
+        match sock_diag::shutdowns(protocol as u8) {
+            Ok(found) => listed.extend(found),
+            Err(_) if concerned.any(|found| found.object.peer.is_some()) => context.warn(
+                "the kernel does not tell which UDP sockets are shut down for writing: they will be open after a \
+                 restart",
+            ),
+            Err(_) => {}
+        }
+    }
+    for found in all {
+        let shut = Shut::of(found.probe, &listed).map_err(|error| system("poll", error))?;
+        (found.object.shut_read, found.object.shut_write) = (shut.read, shut.write);
+    }
+    Ok(())
+}
+
 /// Its peer, its options, and what is shut down.
 fn finish(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) -> Result<()> {
     if let Some(peer) = saved.peer {
         match socket.connect(&SockAddr::from(peer)) {
             // From another machine not everything is in reach.
             Err(error) if context.cluster => context.warn(format!(
-                "UDP socket: {peer} can't be reached from here ({error}): it is not connected"
+                "{}: {peer} can't be reached from here ({error}): it is not connected",
+                saved.name()
             )),
             other => other.map_err(|error| system("connect", error))?,
         }
     }
-    let failed = saved.options.apply(socket, kind(saved.v6), Moment::Last);
+    let failed = saved.options.apply(socket, saved.kind(), Moment::Last);
     warn_of(&failed, context);
-    shut::put_back(socket, saved)
+    let shut = Shut { read: saved.shut_read, write: saved.shut_write };
+    shut.put_back(socket).map_err(|error| system("shut down", error))
 }
 
 /// Every datagram in the queue, in order, left where it is (socket(7), SO_PEEK_OFF).
@@ -189,16 +253,14 @@ fn peek(probe: &Probe, context: &mut DumpContext) -> Result<Vec<BlobId>> {
 }
 
 fn make(saved: &UdpSocket, shared: bool, context: &mut RestoreContext) -> Result<Socket> {
-    let domain = if saved.v6 { Domain::IPV6 } else { Domain::IPV4 };
     let early = if shared { saved.options.for_shared_port() } else { saved.options.clone() };
     let new = |context: &mut RestoreContext| -> Result<Socket> {
-        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
-            .map_err(|error| system("make", error))?;
+        let socket = saved.make()?;
         if saved.options.number("reuse_address") != 0 {
             socket.set_reuse_address(true).map_err(|error| system("setsockopt", error))?;
         }
-        let mut failed = early.apply(&socket, kind(saved.v6), Moment::BeforeBind);
-        failed.extend(saved.options.apply(&socket, kind(saved.v6), Moment::Made));
+        let mut failed = early.apply(&socket, saved.kind(), Moment::BeforeBind);
+        failed.extend(saved.options.apply(&socket, saved.kind(), Moment::Made));
         warn_of(&failed, context);
         saved.options.apply_buffers(&socket);
         saved.options.apply_buffer_lock(&socket);
@@ -231,7 +293,8 @@ fn make(saved: &UdpSocket, shared: bool, context: &mut RestoreContext) -> Result
         }
         let now = socket.local_addr().ok().and_then(|now| now.as_socket()).unwrap_or(local);
         context.warn(format!(
-            "address {local} can't be had ({error}): the UDP socket is at {now} now"
+            "address {local} can't be had ({error}): the {} is at {now} now",
+            saved.name()
         ));
         return Ok(socket);
     }
@@ -260,7 +323,7 @@ fn join(socket: &Socket, groups: &[Membership], context: &mut RestoreContext) {
 }
 
 /// Puts a datagram into a socket's own queue, before it is connected to anyone.
-fn send_to_itself(socket: &Socket, bytes: &[u8], shared: bool) -> Result<()> {
+fn send_to_itself(saved: &UdpSocket, socket: &Socket, bytes: &[u8], shared: bool) -> Result<()> {
     let own = socket.local_addr().map_err(|error| system("getsockname", error))?;
     let own = own.as_socket().ok_or_else(|| EngineError::odd("getsockname", "no IP address"))?;
     let target = match own {
@@ -272,9 +335,7 @@ fn send_to_itself(socket: &Socket, bytes: &[u8], shared: bool) -> Result<()> {
         }
         bound => bound,
     };
-    let domain = if own.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
-    let sender = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
-        .map_err(|error| system("make", error))?;
+    let sender = saved.make()?;
     if shared {
         // Of those at one port it goes to the one that has this peer (net/ipv4/udp.c, compute_score).
         let loopback: IpAddr =

@@ -30,7 +30,7 @@ use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 
 /// Options of Unix sockets.
-const KIND: Kind = Kind { family: libc::AF_UNIX, tcp: false };
+const KIND: Kind = Kind { family: libc::AF_UNIX, protocol: 0 };
 
 /// A Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

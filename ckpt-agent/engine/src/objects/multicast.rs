@@ -9,8 +9,8 @@ use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::super::error::{EngineError, Result};
-use super::super::super::sys::{interface, sockopt};
+use super::super::error::{EngineError, Result};
+use super::super::sys::{interface, sockopt};
 
 /// MCAST_JOIN_GROUP (include/uapi/linux/in.h).
 const JOIN_GROUP: i32 = 42;
