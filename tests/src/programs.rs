@@ -3,6 +3,7 @@
 //! A line ` * conform: WORDS` may hold:
 //! - `optional`: not promised; a refusal at checkpoint time passes, a wrong restart does not;
 //! - `root`: runs as root only;
+//! - `user`: runs as an ordinary user only;
 //! - `pause=MS`: time between the end of the job and its restart;
 //! - `work=DIR`: the program's folder is made below DIR instead of in the session directory.
 
@@ -24,6 +25,8 @@ pub struct Program {
     pub optional: bool,
     /// Makes sense as root only.
     pub root_only: bool,
+    /// Makes sense as an ordinary user only.
+    pub user_only: bool,
     /// Time between the end of the job and its restart.
     pub pause: Duration,
     /// Where the program's folder is made, if not in the session directory.
@@ -59,6 +62,7 @@ fn describe(name: String, source: PathBuf, text: &str, refused: bool) -> Program
         refused,
         optional: false,
         root_only: false,
+        user_only: false,
         pause: Duration::ZERO,
         work: None,
     };
@@ -73,6 +77,7 @@ fn describe(name: String, source: PathBuf, text: &str, refused: bool) -> Program
             match word.split_once('=').unwrap_or((word, "")) {
                 ("optional", _) => program.optional = true,
                 ("root", _) => program.root_only = true,
+                ("user", _) => program.user_only = true,
                 ("pause", ms) => program.pause = Duration::from_millis(ms.parse().unwrap_or(0)),
                 ("work", folder) => program.work = Some(folder.into()),
                 (other, _) => panic!("{}: unknown word \"{other}\"", program.source.display()),

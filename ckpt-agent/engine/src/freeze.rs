@@ -102,7 +102,8 @@ pub struct FrozenJob {
     pub stand_ins: Vec<i32>,
     /// When the first thread was asked to stop.
     pub since: Instant,
-    _hurry: Hurry,
+    /// Threads of the job answer promptly meanwhile.
+    pub hurry: Hurry,
 }
 
 /// Stops all descendants of the job's init but `stand_ins` (numbers on this machine).
@@ -410,7 +411,7 @@ impl Freezer {
                 });
             }
         }
-        Ok(FrozenJob { processes, zombies, stand_ins, since, _hurry: hurry })
+        Ok(FrozenJob { processes, zombies, stand_ins, since, hurry })
     }
 }
 

@@ -11,6 +11,7 @@
 //! `unsafe` is allowed in this crate only.
 
 pub mod arch;
+pub mod attributes;
 pub mod doing;
 pub mod dump;
 pub mod error;

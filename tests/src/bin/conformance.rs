@@ -195,7 +195,11 @@ fn cases<'a>(
         for &account in &accounts {
             for (number, &mode) in modes.iter().enumerate() {
                 let once = program.refused && number > 0 && mode != Mode::Plain;
-                if !once && (!program.root_only || account == Account::Root) {
+                let others = match account {
+                    Account::Root => program.user_only,
+                    Account::User => program.root_only,
+                };
+                if !once && !others {
                     let numbers = options.namespaces;
                     cases.push(Case { program, executable, mode, account, wrapper, numbers });
                 }

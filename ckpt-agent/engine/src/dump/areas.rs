@@ -313,7 +313,11 @@ fn advice(smaps: &Mapping) -> Result<Advice> {
             return Err(refuse(smaps, &format!("{what}, which cannot be checkpointed")));
         }
     }
+    // Memory that can only be executed has a key of the kernel's, which it gets again.
+    let own_key = smaps.protection.0 != Protection::EXEC;
     Ok(Advice {
+        name: smaps.given.clone(),
+        key: if own_key { smaps.key } else { 0 },
         grows_down: smaps.has(b"gd"),
         no_reserve: smaps.has(b"nr"),
         locked: smaps.has(b"lo"),

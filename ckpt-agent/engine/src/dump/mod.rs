@@ -2,6 +2,7 @@
 //! copy-on-write children while the job goes on.
 
 mod areas;
+mod attributes;
 pub mod clocks;
 mod collect;
 mod connects;
@@ -11,6 +12,7 @@ mod offers;
 pub(super) mod pages;
 mod posix_timers;
 mod process;
+mod sandbox;
 mod shared;
 mod sleep;
 mod snapshot_process;

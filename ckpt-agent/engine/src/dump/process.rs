@@ -9,19 +9,20 @@ use procfs::process::{Process, Stat, Status};
 use super::super::arch::words::{ACTION, WORD, action_from_bytes, from_words};
 use super::super::arch::{Architecture, Current, Interrupted};
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::freeze::StoppedProcess;
+use super::super::freeze::{FrozenJob, StoppedProcess};
 use super::super::graph::{
-    Credentials, Descriptor, IntervalTimer, OpenFile, PendingSignal, Pid, PosixTimer, ProcessNode,
-    ProcessState, ResourceLimit, RobustList, Rseq, SemaphoreUndo, SignalAction, SignalStack,
-    ThreadImage, to_hex,
+    Credentials, Descriptor, IntervalTimer, OpenFile, PendingSignal, Pid, PosixTimer,
+    ProcessAttributes, ProcessNode, ProcessState, ResourceLimit, RobustList, Rseq, SandboxFilter,
+    SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex,
 };
-use super::super::late;
 use super::super::objects::paths;
-use super::super::proc::must_be_own;
+use super::super::proc::{must_be_own, read_text};
+use super::super::sys::cpu_features;
 use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
 use super::super::sys::schedule;
 use super::super::trace::{Batch, Remote, SIGINFO, Scratch, StoppedThread, Ticket};
+use super::attributes::{self, OfProcess, OfThread};
 use super::connects;
 use super::sleep::Sleeps;
 
@@ -35,6 +36,8 @@ const GET_REGISTRATIONS: u32 = 1 << 9;
 const REGISTER_GLOBAL: u32 = 1 << 2;
 /// MEMBARRIER_CMD_PRIVATE_EXPEDITED, that with SYNC_CORE, and that with RSEQ.
 const NEED_REGISTRATION: [u32; 3] = [1 << 3, 1 << 5, 1 << 7];
+/// Where in the room for data no answer comes to lie: half of it is ahead.
+const UNUSED: u64 = 64 * 1024;
 /// PR_GET_TID_ADDRESS
 const GET_TID_ADDRESS: u64 = 40;
 
@@ -126,12 +129,16 @@ pub struct Inside {
     pub dumpable: i32,
     /// PR_GET_THP_DISABLE
     pub thp_disable: bool,
+    /// Others that are numbers.
+    pub attributes: ProcessAttributes,
     /// PR_GET_CHILD_SUBREAPER
     pub subreaper: bool,
     /// Registrations of membarrier(2), as the commands that make them.
     pub membarrier: u32,
     /// Threads, the leader first.
     pub threads: Vec<ThreadImage>,
+    /// Filters of system calls that they are under.
+    pub filters: Vec<SandboxFilter>,
 }
 
 impl Inside {
@@ -202,7 +209,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
     }
     let brk = batch.add(libc::SYS_brk, &[0]);
     let dumpable = batch.add(libc::SYS_prctl, &[libc::PR_GET_DUMPABLE as u64]);
-    let thp = batch.add(libc::SYS_prctl, &[libc::PR_GET_THP_DISABLE as u64, 0, 0, 0, 0]);
+    let attributes = OfProcess::ask(&mut batch, scratch.data() + UNUSED);
     let registrations = ask_membarrier(&mut batch);
     let subreaper_at = answers.room(8);
     batch.add(libc::SYS_prctl, &[libc::PR_GET_CHILD_SUBREAPER as u64, subreaper_at]);
@@ -234,6 +241,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
         real.value_us += moment.elapsed().as_micros() as u64;
     }
     let subreaper = read_longs(remote, subreaper_at, 1)?[0] as u32 != 0;
+    let (attributes, thp_disable) = attributes.read(remote.thread().tid(), &results);
     Ok(Inside {
         actions,
         interval_timers,
@@ -241,10 +249,12 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
         undo: Vec::new(),
         break_address: results[brk.0] as u64,
         dumpable: results[dumpable.0] as i32,
-        thp_disable: results[thp.0] == 1,
+        thp_disable,
+        attributes,
         subreaper,
         membarrier: membarrier_of(registrations.map(|ticket| results[ticket.0])),
         threads: Vec::new(),
+        filters: Vec::new(),
     })
 }
 
@@ -285,6 +295,8 @@ pub struct Known<'a> {
     pub depth: usize,
     /// Who sleeps.
     pub sleeps: &'a Sleeps,
+    /// The job.
+    pub job: &'a FrozenJob,
     /// The moment of the image.
     pub moment: Instant,
     /// Its descriptors.
@@ -320,7 +332,8 @@ pub fn ask_thread(
     batch.add(libc::SYS_prctl, &[libc::PR_GET_PDEATHSIG as u64, at + 80]);
     let slack = batch.add(libc::SYS_prctl, &[libc::PR_GET_TIMERSLACK as u64]);
     let securebits = batch.add(libc::SYS_prctl, &[libc::PR_GET_SECUREBITS as u64]);
-    remote.memory().write(at, &[0; 96])?;
+    let own = OfThread::ask(&mut batch, at + 96);
+    remote.memory().write(at, &[0; 96 + attributes::ROOM as usize])?;
     let mut extended = Vec::new();
     for &note in Current::EXTENDED_SETS {
         let bytes = remote.thread().register_set_if_any(note)?;
@@ -334,6 +347,7 @@ pub fn ask_thread(
     let mut stack = [0; 3 * WORD];
     remote.memory().read(at, &mut stack)?;
     let stack = from_words(&stack);
+    let attributes = own.read(remote, &results, known.job)?;
 
     Ok(ThreadImage {
         tid,
@@ -353,6 +367,8 @@ pub fn ask_thread(
         timer_slack_ns: u64::try_from(results[slack.0]).unwrap_or(0),
         affinity: schedule::affinity(host_tid)?,
         policy: schedule::policy(host_tid)?,
+        attributes: Some(attributes),
+        sandbox: None,
         credentials: Credentials::of_status(
             status,
             u32::try_from(results[securebits.0]).unwrap_or(0),
@@ -463,17 +479,11 @@ pub fn memory_map(stat: &Stat, break_address: u64) -> [u64; 11] {
     ]
 }
 
-/// /proc/PID/task/TID/status of each thread. Refuses sandboxes, in which an injected call could end the process. `filters`: how many
-/// filters the init is under.
+/// /proc/PID/task/TID/status of each thread.
 ///
 /// # Errors
 /// The refusal.
-pub fn statuses(
-    process: &StoppedProcess,
-    pid: Pid,
-    comm: &str,
-    filters: u32,
-) -> Result<Vec<Status>> {
+pub fn statuses(process: &StoppedProcess, pid: Pid, comm: &str) -> Result<Vec<Status>> {
     let host_pid = process.host_pid;
     let all = Process::new(host_pid).map_err(procfs_failed(host_pid))?;
     let mut statuses = Vec::with_capacity(process.threads.len());
@@ -481,21 +491,25 @@ pub fn statuses(
         let tid = thread.tid();
         let status = all.task_from_tid(tid).and_then(|task| task.status());
         let status = status.map_err(procfs_failed(tid))?;
-        let what = match status.seccomp.unwrap_or(0) {
-            0 => None,
-            libc::SECCOMP_MODE_STRICT => Some("is in seccomp's strict mode"),
-            // Those of the init were inherited, and are again.
-            _ => late::filters_of(host_pid, tid)?
-                .is_none_or(|own| own != filters)
-                .then_some("has a seccomp filter, which cannot be put back"),
-        };
-        if let Some(what) = what {
-            let refusal = Refusal::new(what, "run it without its sandbox");
+        if has_shadow_stack(tid) {
+            let what = "has a shadow stack, which cannot be checkpointed";
+            let refusal = Refusal::new(what, "run it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off");
             return Err(EngineError::RefusedProcess { pid, comm: comm.to_owned(), refusal });
         }
         statuses.push(status);
     }
     Ok(statuses)
+}
+
+/// Whether a thread has one (x86_Thread_features of /proc/PID/status, since Linux 6.6).
+fn has_shadow_stack(tid: i32) -> bool {
+    // Others have none: nothing is read for them.
+    if !cpu_features::offered().iter().any(|feature| feature == "user_shstk") {
+        return false;
+    }
+    let status = read_text(&format!("/proc/{tid}/status")).ok().flatten().unwrap_or_default();
+    let features = status.lines().find_map(|line| line.strip_prefix("x86_Thread_features:"));
+    features.is_some_and(|features| features.split_whitespace().any(|one| one == "shstk"))
 }
 
 /// The working directory of a process by the link that /proc shows, and its permission bits where it is removed.

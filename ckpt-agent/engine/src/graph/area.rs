@@ -116,12 +116,23 @@ pub struct Advice {
     /// MAP_HUGETLB: bytes of a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge: Option<u64>,
+    /// PR_SET_VMA_ANON_NAME
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Protection key (pkeys(7)).
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub key: u8,
     /// madvise(2) values to apply, in this order.
     #[serde(default)]
     pub advise: Vec<i32>,
     /// Ranges (start, end) of MADV_GUARD_INSTALL within.
     #[serde(default)]
     pub guards: Vec<(u64, u64)>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_none(key: &u8) -> bool {
+    *key == 0
 }
 
 impl Advice {

@@ -2,6 +2,7 @@
 //! names a physical machine. Written as graph.json and one PROCESS.json per process.
 
 mod area;
+mod attributes;
 mod blob;
 mod file;
 mod folder;
@@ -12,10 +13,12 @@ pub mod offer;
 mod pid;
 mod process;
 mod relay;
+mod sandbox;
 mod stdio;
 mod timer;
 
 pub use area::{Advice, Area, Backing, MappedFile, Protection};
+pub use attributes::{Dispatch, MemoryPolicy, ProcessAttributes, Schedule, ThreadAttributes};
 pub use blob::{Blob, BlobId, Span};
 pub use file::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind};
 pub use folder::{EntryKind, FolderEntry, WholeFolder};
@@ -30,6 +33,7 @@ pub use process::{
     WINDOW_PAGES,
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
+pub use sandbox::{Sandbox, SandboxFilter};
 pub use stdio::StdioRole;
 pub use timer::PosixTimer;
 

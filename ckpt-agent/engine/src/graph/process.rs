@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Area, Descriptor, Lock, Pid, PosixTimer, SemaphoreUndo};
+use super::{
+    Area, Descriptor, Lock, Pid, PosixTimer, ProcessAttributes, Sandbox, SandboxFilter,
+    SemaphoreUndo, ThreadAttributes,
+};
 
 /// The clocks as the job would have seen them at the moment of the image, ns: what is left of a sleep or a timer was left
 /// then or before.
@@ -112,6 +115,12 @@ pub struct ProcessImage {
     pub memory_map: [u64; 11],
     /// Auxiliary vector, hex.
     pub auxv: String,
+    /// Attributes that are numbers.
+    #[serde(default)]
+    pub attributes: ProcessAttributes,
+    /// Filters of system calls that its threads are under.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<SandboxFilter>,
     /// Mappings, ascending.
     pub areas: Vec<Area>,
     /// Pages that are stored, ascending.
@@ -180,6 +189,12 @@ pub struct ThreadImage {
     /// Scheduling policy and priority, where not SCHED_OTHER.
     #[serde(default)]
     pub policy: (i32, i32),
+    /// Attributes that are numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<ThreadAttributes>,
+    /// What it has forbidden itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Sandbox>,
     /// Credentials.
     pub credentials: Credentials,
 }

@@ -36,9 +36,9 @@ pub use context::{
 };
 pub use directory::removed as removed_directory;
 pub use pidfd::ProcessDescriptor;
-pub use procfile::ProcessFile;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
+pub use procfile::ProcessFile;
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
 pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};

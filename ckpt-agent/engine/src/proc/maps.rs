@@ -27,11 +27,18 @@ pub struct Mapping {
     pub inode: u64,
     /// Path or name in brackets, with "\012" for a line feed as the kernel writes it put back.
     pub name: String,
+    /// What the program calls this anonymous memory (PR_SET_VMA_ANON_NAME); most often nothing.
+    pub given: String,
     /// Two-letter flags, only from smaps.
     pub flags: Vec<[u8; 2]>,
     /// Bytes of its pages, only from smaps; 0: not told.
     pub page_size: u64,
+    /// Protection key (pkeys(7)), only from smaps; 0: none.
+    pub key: u8,
 }
+
+/// What the kernel calls anonymous memory that is shared.
+const SHARED_MEMORY: &str = "/dev/zero (deleted)";
 
 impl Mapping {
     /// Bytes.
@@ -79,6 +86,20 @@ impl Mapping {
     }
 }
 
+/// The kernel's name of a mapping and the program's: the one stands instead of the other (fs/proc/task_mmu.c,
+/// get_vma_name).
+fn names(told: String) -> (String, String) {
+    let given = |prefix: &str| {
+        let name = told.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(']'));
+        name.map(str::to_owned)
+    };
+    match (given("[anon:"), given("[anon_shmem:")) {
+        (Some(name), _) => (String::new(), name),
+        (_, Some(name)) => (SHARED_MEMORY.to_owned(), name),
+        _ => (told, String::new()),
+    }
+}
+
 fn parse_line(line: &str) -> Option<Mapping> {
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
@@ -99,6 +120,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
             protection |= bit;
         }
     }
+    let (name, given) = names(name);
     Some(Mapping {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
@@ -108,8 +130,10 @@ fn parse_line(line: &str) -> Option<Mapping> {
         device: device(major, minor),
         inode,
         name,
+        given,
         flags: Vec::new(),
         page_size: 0,
+        key: 0,
     })
 }
 
@@ -144,6 +168,10 @@ pub fn read_smaps(pid: i32) -> Result<Vec<Mapping>> {
             if let (Some(last), Some(kib)) = (mappings.last_mut(), size) {
                 last.page_size = kib.saturating_mul(1024);
             }
+        } else if let Some(key) = line.strip_prefix("ProtectionKey:") {
+            if let Some(last) = mappings.last_mut() {
+                last.key = key.trim().parse().unwrap_or(0);
+            }
         } else if line.as_bytes().first().is_some_and(u8::is_ascii_hexdigit)
             && !line.as_bytes()[0].is_ascii_uppercase()
         {
@@ -177,6 +205,21 @@ mod tests {
         assert!(!mapping(line).is_segment());
         let line = "7f0000000000-7f0000001000 rw-s 00000000 00:01 32769                      /SYSVolume (deleted)";
         assert!(!mapping(line).is_segment());
+    }
+
+    #[test]
+    fn tells_names_that_programs_give() {
+        let mapping = |line: &str| parse_line(line).unwrap();
+        let line = "7f0000000000-7f0000001000 rw-p 00000000 00:00 0                          [anon:my heap]";
+        let private = mapping(line);
+        assert_eq!((private.name.as_str(), private.given.as_str()), ("", "my heap"));
+        let line = "7f0000000000-7f0000001000 rw-s 00000000 00:01 42                         [anon_shmem:ring]";
+        let shared = mapping(line);
+        assert_eq!(shared.path(), ("/dev/zero", true));
+        assert_eq!(shared.given, "ring");
+        let line =
+            "7f0000000000-7f0000001000 rw-p 00000000 00:00 0                          [heap]";
+        assert_eq!(mapping(line).name, "[heap]");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The last steps of each process of a restore: its threads' state, its user, what refers to other processes.
 
+use std::collections::BTreeSet;
+
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Credentials, Pid, ProcessImage};
 use super::super::ipc;
@@ -9,7 +11,7 @@ use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
 use super::super::trace::{Remote, Scratch, StoppedThread};
 use super::credentials::{self, Bounding};
 use super::numbers::Numbers;
-use super::{Complete, Helper, posix_timers, threads};
+use super::{Complete, Helper, attributes, posix_timers, sandbox, say_lacking, threads};
 
 /// A process that is its job's user's already. What refers to other processes is still to come.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub struct Furnished<'i> {
     entry: u64,
     scratch: Scratch,
     pid: i32,
+    /// Attributes that it can't have here.
+    lacking: BTreeSet<&'static str>,
 }
 
 impl Furnished<'_> {
@@ -41,11 +45,14 @@ impl Furnished<'_> {
     ///
     /// # Errors
     /// Failed calls; damage.
-    pub(super) fn finish(mut self, context: &RestoreContext<'_>) -> Result<Complete> {
+    pub(super) fn finish(mut self, context: &mut RestoreContext<'_>) -> Result<Complete> {
         let image = self.image;
+        let mut lacking = std::mem::take(&mut self.lacking);
         {
             let mut remote = self.remote()?;
             listen_again(&mut remote, image, context)?;
+            lacking.extend(attributes::last_of_process(&mut remote, image)?);
+            say_lacking(context, image.pid, &lacking);
             let ignored = (libc::SIGTRAP, libc::SIG_IGN as u64);
             match image.actions.iter().any(|action| (action.signal, action.words[0]) == ignored) {
                 true => remote.drop_scratch_ignoring_traps()?,
@@ -83,12 +90,17 @@ pub fn furnish<'i>(
             threads::tell_number(&mut remote, saved, *tid, (image.pid, pid))?;
         }
     }
+    let mut lacking = BTreeSet::new();
     for ((thread, saved), tid) in all.iter_mut().zip(&image.threads).zip(&tids) {
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
         {
             let _restrained =
                 context.user.as_ref().map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
             threads::furnish(&mut remote, saved, &context.graph.layout, scratch)?;
+            if let Some(own) = &saved.attributes {
+                let by_root = context.user.is_some();
+                lacking.extend(attributes::of_thread(&mut remote, scratch, own, by_root)?);
+            }
         }
         threads::queue_signals(&mut remote, scratch, pid, Some(*tid), &saved.pending)?;
     }
@@ -100,6 +112,7 @@ pub fn furnish<'i>(
         ipc::claim(&mut remote, scratch, &context.graph.ipc, image.pid)?;
     }
     limit(pid, image, context)?;
+    sandbox::put(&mut all, image, entry, scratch, context.user.is_some())?;
     let bounding = context.user.as_ref().map_or(Bounding::Recorded, |_| Bounding::Here);
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
@@ -114,7 +127,7 @@ pub fn furnish<'i>(
             remote.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
         }
     }
-    Ok(Furnished { threads: all, image, entry, scratch, pid })
+    Ok(Furnished { threads: all, image, entry, scratch, pid, lacking })
 }
 
 /// The threads of a process while it is completed.

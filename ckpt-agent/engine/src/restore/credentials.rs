@@ -9,6 +9,9 @@ use super::super::trace::{Batch, Remote, Scratch, Ticket};
 /// Bytes of what capset(2) reads.
 const CAPABILITY_WORDS: u64 = 64;
 
+/// SECBIT_KEEP_CAPS (include/uapi/linux/securebits.h), which is PR_SET_KEEPCAPS.
+const KEEP_CAPS: u32 = 1 << 4;
+
 /// Calls whose failure matters.
 #[derive(Default)]
 struct Calls {
@@ -108,9 +111,17 @@ pub fn become_user(
             calls.prctl("PR_CAP_AMBIENT", libc::PR_CAP_AMBIENT, raise);
         }
     }
-    if wanted.securebits != own.securebits {
-        let bits = u64::from(wanted.securebits);
-        calls.prctl("PR_SET_SECUREBITS", libc::PR_SET_SECUREBITS, [bits, 0]);
+    match wanted.securebits ^ own.securebits {
+        0 => {}
+        // This one takes no right.
+        KEEP_CAPS => {
+            let kept = u64::from(wanted.securebits & KEEP_CAPS != 0);
+            calls.prctl("PR_SET_KEEPCAPS", libc::PR_SET_KEEPCAPS, [kept, 0]);
+        }
+        _ => {
+            let bits = u64::from(wanted.securebits);
+            calls.prctl("PR_SET_SECUREBITS", libc::PR_SET_SECUREBITS, [bits, 0]);
+        }
     }
     capset(&mut calls, 2);
     if thread.no_new_privs {

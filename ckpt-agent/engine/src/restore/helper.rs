@@ -121,6 +121,9 @@ fn own_settings(process: &ProcessImage) {
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, process.nice) };
     }
     let _ = std::fs::write("/proc/self/oom_score_adj", process.oom_score_adj.to_string());
+    if let Some(filter) = process.attributes.core_filter {
+        let _ = std::fs::write("/proc/self/coredump_filter", format!("{filter:#x}"));
+    }
 }
 
 impl Preparation<'_> {

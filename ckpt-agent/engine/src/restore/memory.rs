@@ -7,6 +7,7 @@ use super::super::graph::{Area, Backing, ProcessImage, Protection, StoredWindow}
 use super::super::inodes::segments;
 use super::super::proc::{Mapping, read_maps};
 use super::super::sys::memory_map::Means;
+use super::super::sys::prctl::option;
 use super::super::sys::{abi, trial};
 use super::super::trace::{
     Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
@@ -87,6 +88,7 @@ pub fn lay_out(
     if !scratch.executable {
         return Err(no_executable_memory());
     }
+    allocate_keys(remote, image.attributes.keys)?;
     let foreign = files.foreign_vdso();
     let mut kernel = match foreign {
         None => KernelAreas::new(&current, image)?,
@@ -462,7 +464,12 @@ pub fn finish(
         let length = area.end - area.start;
         const BOTH: u8 = Protection::READ | Protection::WRITE;
         let inherited = area.protection.0 != BOTH && common.has(area);
-        if inherited || image.fills_unwritable(area, page) {
+        if area.advice.key != 0 {
+            let protection = u64::from(area.protection.0);
+            let arguments = [area.start, length, protection, u64::from(area.advice.key)];
+            let what = format!("{:#x}", area.start);
+            calls.add("pkey_mprotect", what, libc::SYS_pkey_mprotect, &arguments);
+        } else if inherited || image.fills_unwritable(area, page) {
             let arguments = [area.start, length, u64::from(area.protection.0)];
             calls.add("mprotect", format!("{:#x}", area.start), libc::SYS_mprotect, &arguments);
         }
@@ -480,7 +487,60 @@ pub fn finish(
     calls.run(remote)?;
     // Advice that this kernel does not know changes no content.
     remote.run(&advice)?;
+    name_areas(remote, image, scratch.data())?;
     memory_map::set(remote, image, files, scratch.data())
+}
+
+/// Gives anonymous memory the names that the program gave it, where the kernel has names for it. `at`: the room for data.
+fn name_areas(remote: &mut Remote<'_>, image: &ProcessImage, at: u64) -> Result<()> {
+    /// PR_SET_VMA_ANON_NAME
+    const ANON_NAME: u64 = 0;
+    /// More than the kernel takes of one name.
+    const LONGEST: usize = 128;
+    let named: Vec<&Area> =
+        image.areas.iter().filter(|area| !area.advice.name.is_empty()).collect();
+    for part in named.chunks(256) {
+        let mut names = vec![0; part.len() * LONGEST];
+        let mut batch = Batch::new();
+        for (area, (slot, place)) in
+            part.iter().zip(names.chunks_exact_mut(LONGEST).zip((at..).step_by(LONGEST)))
+        {
+            let name = area.advice.name.as_bytes();
+            let length = name.len().min(LONGEST - 1);
+            slot[..length].copy_from_slice(&name[..length]);
+            let arguments = [option::SET_VMA, ANON_NAME, area.start, area.end - area.start, place];
+            batch.add(libc::SYS_prctl, &arguments);
+        }
+        remote.memory().write(at, &names)?;
+        remote.run(&batch)?;
+    }
+    Ok(())
+}
+
+/// Allocates the protection keys that the process had, before anything else asks for one: the kernel hands out the lowest that
+/// is free.
+fn allocate_keys(remote: &mut Remote<'_>, keys: u32) -> Result<()> {
+    if keys == 0 {
+        return Ok(());
+    }
+    let end = u32::BITS - keys.leading_zeros();
+    let mut batch = Batch::new();
+    for _ in 1..end {
+        batch.add(libc::SYS_pkey_alloc, &[0, 0]);
+    }
+    for key in (1..end).filter(|key| keys & 1 << key == 0) {
+        batch.add(libc::SYS_pkey_free, &[u64::from(key)]);
+    }
+    let may = trial::Call::PkeyMprotect.may_be_made();
+    let answers = if may { remote.run(&batch)? } else { Vec::new() };
+    let mut handed_out = answers.iter().zip(1..end);
+    if may && handed_out.all(|(answer, key)| *answer == i64::from(key)) {
+        return Ok(());
+    }
+    Err(EngineError::Unfit {
+        what: "the job's processes have protection keys, which this machine has not".into(),
+        way_out: "restart it on a machine whose processor has them (pku)".into(),
+    })
 }
 
 /// Which pages of a window that were inherited are as the image has them.

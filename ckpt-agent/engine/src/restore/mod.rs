@@ -2,6 +2,7 @@
 //! first, then the process tree as helpers, then each helper's memory and threads. Nobody runs
 //! before everybody is complete.
 
+mod attributes;
 mod clocks;
 mod common;
 mod completing;
@@ -18,6 +19,7 @@ mod numbers;
 mod of_processes;
 mod posix_timers;
 mod record_locks;
+mod sandbox;
 mod threads;
 pub mod tree;
 mod vdso;
@@ -26,7 +28,7 @@ pub use identity::Identity;
 pub use image::Image;
 pub use memory_map::own_stack;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::cluster::agent::stream_relay;
 use protocol::launch::Kept;
@@ -147,7 +149,12 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     let terminals = terminals_here(image, context);
     let links = make_links(context)?;
     hand_out_streams(context)?;
-    if context.watch {
+    if context.watch && sandbox::are_any(image) {
+        // Under a filter of its own this process could not suspend others.
+        context.warn(
+            "connections that the job makes after a move will not find their peers: it has sandboxes (seccomp)",
+        );
+    } else if context.watch {
         // From here on this process makes none of the calls that are watched; what it forks inherits that they
         // are.
         context.watched = late::install_or_say(&mut context.warnings);
@@ -439,7 +446,7 @@ fn complete_memory(
     files: &MappedFiles,
     common: &Common,
     page: u64,
-    context: &RestoreContext<'_>,
+    context: &mut RestoreContext<'_>,
 ) -> Result<()> {
     let image = helper.image;
     let (scratch, entry) = (helper.scratch, helper.entry_point);
@@ -453,11 +460,20 @@ fn complete_memory(
     }
     ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;
     register_membarrier(&mut remote, image.membarrier)?;
-    if image.thp_disable {
-        let arguments = [libc::PR_SET_THP_DISABLE as u64, 1, 0, 0, 0];
-        remote.call("PR_SET_THP_DISABLE", libc::SYS_prctl, &arguments)?;
-    }
+    let lacking = attributes::of_process(&mut remote, image)?;
+    say_lacking(context, image.pid, &lacking.into_iter().collect());
     Ok(())
+}
+
+/// What a process, or any thread of it, does not get back.
+fn say_lacking(context: &mut RestoreContext<'_>, pid: Pid, lacking: &BTreeSet<&str>) {
+    if !lacking.is_empty() {
+        let all: Vec<&str> = lacking.iter().copied().collect();
+        context.warn(format!(
+            "process {pid} goes on without {}: this machine lacks it, or it takes a privilege",
+            all.join(", ")
+        ));
+    }
 }
 
 /// Registers again for the kinds of membarrier(2) that the process uses. Costs least while it has one thread.

@@ -299,7 +299,7 @@ pub fn furnish(
         }
     }
     let host_tid = remote.thread().tid();
-    if thread.policy != (0, 0) {
+    if thread.policy != (0, 0) && thread.attributes.is_none() {
         // Without privilege real-time policies are not to be had; the thread runs all the same.
         let _ = schedule::set_policy(host_tid, thread.policy.0, thread.policy.1);
     }

@@ -36,6 +36,7 @@ pub mod restrained;
 pub mod robust_list;
 pub mod rounds;
 pub mod rtnetlink;
+pub mod sched_attr;
 pub mod schedule;
 pub mod segments;
 pub mod signals;

@@ -6,6 +6,43 @@ use libc::{c_int, c_ulong};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
+/// Options that other processes are asked and told by injected calls (include/uapi/linux/prctl.h): the libc crate lacks
+/// some of them for some targets.
+pub mod option {
+    /// x86: whether RDTSC may be executed.
+    pub const GET_TSC: u64 = 25;
+    /// Sets it.
+    pub const SET_TSC: u64 = 26;
+    /// What becomes of the thread when memory fails.
+    pub const MCE_KILL: u64 = 33;
+    /// Asks.
+    pub const MCE_KILL_GET: u64 = 34;
+    /// Huge pages for none of the process's memory.
+    pub const SET_THP_DISABLE: u64 = 41;
+    /// Asks; the answer has the flags of Linux 6.18 in it.
+    pub const GET_THP_DISABLE: u64 = 42;
+    /// Whether the thread's processor may speculate.
+    pub const GET_SPECULATION_CTRL: u64 = 52;
+    /// Sets it.
+    pub const SET_SPECULATION_CTRL: u64 = 53;
+    /// The thread writes out what memory waits for.
+    pub const SET_IO_FLUSHER: u64 = 57;
+    /// Asks.
+    pub const GET_IO_FLUSHER: u64 = 58;
+    /// No memory becomes code that could be written.
+    pub const SET_MDWE: u64 = 65;
+    /// Asks.
+    pub const GET_MDWE: u64 = 66;
+    /// Equal pages of all memory are merged.
+    pub const SET_MEMORY_MERGE: u64 = 67;
+    /// Asks.
+    pub const GET_MEMORY_MERGE: u64 = 68;
+    /// timer_create(2) takes the number that it is given.
+    pub const TIMER_CREATE_RESTORE_IDS: u64 = 77;
+    /// Names of anonymous memory and the like.
+    pub const SET_VMA: u64 = 0x5356_4d41;
+}
+
 /// The signal that the caller gets when its parent ends; `None`: none (PR_SET_PDEATHSIG).
 ///
 /// # Errors

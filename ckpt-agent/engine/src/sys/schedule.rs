@@ -5,6 +5,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::super::error::{EngineError, Result};
+use super::super::graph::Schedule;
 use super::abi;
 
 fn failed(call: &'static str, tid: i32) -> impl Fn(Errno) -> EngineError {
@@ -107,6 +108,7 @@ const FOREMOST: i32 = -20;
 #[derive(Debug)]
 pub struct Hurry {
     own: Option<Attributes>,
+    /// By ascending numbers.
     others: Vec<(i32, Attributes)>,
     _here: std::marker::PhantomData<*const ()>,
 }
@@ -127,9 +129,23 @@ impl Hurry {
     pub fn take_along(&mut self, tid: i32) {
         if let Some(attributes) = Attributes::of(tid) {
             if (Attributes { runtime: SHORTEST_SLICE, ..attributes }).apply(tid) {
-                self.others.push((tid, attributes));
+                let at = self.others.partition_point(|(other, _)| *other < tid);
+                self.others.insert(at, (tid, attributes));
             }
         }
+    }
+}
+
+impl Hurry {
+    /// How a thread is scheduled but for this hurry: a slice of 0 is the machine's usual one.
+    pub fn undone(&self, tid: i32, found: Schedule) -> Schedule {
+        if found.policy == libc::SCHED_DEADLINE as u32 {
+            return found;
+        }
+        let taken = self.others.binary_search_by_key(&tid, |(tid, _)| *tid).ok();
+        let runtime = taken.map_or(found.runtime, |at| self.others[at].1.runtime);
+        let usual = self.own.map(|own| own.runtime);
+        Schedule { runtime: if Some(runtime) == usual { 0 } else { runtime }, ..found }
     }
 }
 

@@ -44,6 +44,14 @@ pub enum Call {
     CloseRange,
     /// process_mrelease(2)
     ProcessMrelease,
+    /// get_mempolicy(2), and with it set_mempolicy(2)
+    GetMempolicy,
+    /// ioprio_get(2), and with it ioprio_set(2)
+    IoprioGet,
+    /// personality(2)
+    Personality,
+    /// pkey_mprotect(2)
+    PkeyMprotect,
 }
 
 /// How a trial went.
@@ -59,7 +67,7 @@ pub enum Trial {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::Kcmp,
         Self::PidfdOpen,
         Self::PidfdGetfd,
@@ -71,6 +79,10 @@ impl Call {
         Self::GetRobustList,
         Self::CloseRange,
         Self::ProcessMrelease,
+        Self::GetMempolicy,
+        Self::IoprioGet,
+        Self::Personality,
+        Self::PkeyMprotect,
     ];
 
     /// The system call's name, as syscalls(2) has it.
@@ -88,6 +100,10 @@ impl Call {
             Self::GetRobustList => "get_robust_list",
             Self::CloseRange => "close_range",
             Self::ProcessMrelease => "process_mrelease",
+            Self::GetMempolicy => "get_mempolicy",
+            Self::IoprioGet => "ioprio_get",
+            Self::Personality => "personality",
+            Self::PkeyMprotect => "pkey_mprotect",
         }
     }
 
@@ -117,6 +133,14 @@ impl Call {
             Self::CloseRange => (libc::SYS_close_range, [1, 0, 0, 0, 0]),
             // EBADF
             Self::ProcessMrelease => (PROCESS_MRELEASE, [-1, 0, 0, 0, 0]),
+            // Nothing is asked: 0
+            Self::GetMempolicy => (libc::SYS_get_mempolicy, [0, 0, 0, 0, 0]),
+            // Of nobody: EINVAL
+            Self::IoprioGet => (libc::SYS_ioprio_get, [-1, 0, 0, 0, 0]),
+            // Changes nothing.
+            Self::Personality => (libc::SYS_personality, [-1, 0, 0, 0, 0]),
+            // Of no memory: 0
+            Self::PkeyMprotect => (libc::SYS_pkey_mprotect, [0, 0, 0, 0, 0]),
         }
     }
 

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use super::super::arch::words::to_words;
 use super::super::arch::{Architecture, Call, Current, Interrupted, calls};
 use super::super::error::{EngineError, Result};
+use super::super::graph::Dispatch;
 use super::super::sys::abi;
 use super::batch::{Batch, RECORD, encode, results};
 use super::memory::ProcessMemory;
@@ -103,6 +104,14 @@ impl<'t> Remote<'t> {
     /// What the thread had in extended register sets is not to come back.
     pub fn drop_kept(&mut self) {
         self.thread.drop_kept();
+    }
+
+    /// Has calls of the thread sent back to it from when it goes on.
+    ///
+    /// # Errors
+    /// As [`StoppedThread::set_dispatch`].
+    pub fn set_dispatch(&mut self, wanted: Dispatch) -> Result<()> {
+        self.thread.set_dispatch(wanted)
     }
 
     /// Sets an extended register set for when the thread goes on.
@@ -323,7 +332,9 @@ impl<'t> Remote<'t> {
         let answer = Current::result(&self.thread.registers()?);
         let inner = self.checked(name, answer)?;
         let child = child.ok_or_else(|| EngineError::odd(name, "no event of the child"))?;
-        Ok((inner, StoppedThread::adopt(child)?))
+        let mut child = StoppedThread::adopt(child)?;
+        child.inherit_suspension(self.thread);
+        Ok((inner, child))
     }
 
     /// Ends the loan without giving anything back: the thread was given new registers and a new mask,

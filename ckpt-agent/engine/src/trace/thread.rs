@@ -7,13 +7,16 @@ use nix::errno::Errno;
 
 use super::super::arch::{Architecture, CallInProgress, Current, Interrupted, Registers};
 use super::super::error::{EngineError, Result};
+use super::super::graph::Dispatch;
 use super::super::sys::abi::PtraceRequest as Request;
 use super::in_progress::call_in_progress;
 use super::ptrace::{Plain, plain, with_memory};
 
 mod quiet;
 mod registers;
+mod sandbox;
 mod sequence;
+mod shield;
 mod signals;
 mod traps;
 
@@ -201,6 +204,10 @@ pub struct StoppedThread {
     kept: Option<Vec<(u32, Vec<u8>)>>,
     /// SIGTRAPs that were pending before the first injected call.
     traps: Vec<HeldTrap>,
+    /// Which calls it has sent back to itself, where that is put aside.
+    dispatch: Option<Dispatch>,
+    /// Calls are not filtered until it is let go.
+    suspended: bool,
     released: bool,
     _here: NotSend,
 }
@@ -225,6 +232,8 @@ impl StoppedThread {
             resume_fixed: false,
             kept: None,
             traps: Vec::new(),
+            dispatch: None,
+            suspended: false,
             released: false,
             _here: PhantomData,
         };
@@ -281,7 +290,8 @@ impl StoppedThread {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn set_options(&self, options: i32) -> Result<()> {
-        plain(self.tid, Plain::SetOptions(options))
+        let suspend = if self.suspended { sandbox::SUSPEND } else { 0 };
+        plain(self.tid, Plain::SetOptions(options | suspend))
             .map_err(|errno| failed("PTRACE_SETOPTIONS", self.tid, errno))
     }
 
@@ -445,7 +455,7 @@ impl StoppedThread {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
         }
-        let put = self.put_registers().and_then(|()| self.put_traps());
+        let put = self.put_registers().and(self.put_dispatch()).and_then(|()| self.put_traps());
         let detached = plain(self.tid, Plain::Detach)
             .map_err(|errno| failed("PTRACE_DETACH", self.tid, errno));
         put.and(detached)

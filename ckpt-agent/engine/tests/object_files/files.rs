@@ -176,7 +176,7 @@ fn devices_and_kernel_files() {
     files.next().unwrap().read_to_string(&mut version).unwrap();
     assert_eq!(version, fs::read_to_string("/proc/version").unwrap()[6..]);
     let text = dump(&[&File::open("/proc/self/maps").unwrap()]).unwrap_err().to_string();
-    assert!(text.contains("/maps belongs to a process"), "{text}");
+    assert!(text.contains("/maps shows a process that is not one of the job's"), "{text}");
 }
 
 #[test]

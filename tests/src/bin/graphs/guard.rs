@@ -153,6 +153,8 @@ fn rights(status: &str, whose: Whose, bounding: Option<&str>) -> Result<(), Stri
             }
             // A smaller one misleads programs that are set-user-ID: they count on being able to give root up.
             "CapBnd:" if whose.by_root && !seals_rights => bounding.is_none_or(|own| own == rest),
+            // So does a filter of their calls.
+            "Seccomp:" if whose.by_root && !seals_rights => rest != "2",
             _ => true,
         };
         if !right {
@@ -165,13 +167,16 @@ fn rights(status: &str, whose: Whose, bounding: Option<&str>) -> Result<(), Stri
 /// Numbers of fields behind the state: nice value, real-time priority, policy.
 const NICE: usize = 16;
 const REAL_TIME: usize = 37;
+const POLICY: usize = 38;
+/// SCHED_DEADLINE
+const DEADLINE: i64 = 6;
 
 fn priorities(pid: i32, init: i32) -> Result<(), String> {
     let of = |pid: i32, at: usize| stat(pid)?.get(at)?.parse::<i64>().ok();
     if of(pid, NICE) < of(init, NICE) {
         return Err(format!("its nice value is {:?}", of(pid, NICE)));
     }
-    if of(pid, REAL_TIME).unwrap_or(0) > 0 {
+    if of(pid, REAL_TIME).unwrap_or(0) > 0 || of(pid, POLICY) == Some(DEADLINE) {
         return Err("it runs in real time".into());
     }
     let score = |pid: i32| -> Option<i64> {

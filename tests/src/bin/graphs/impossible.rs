@@ -241,7 +241,62 @@ pub const ALL: &[(&str, Change)] = &[
             process["oom_score_adj"] = json!(-1000);
         })
     }),
-    ("real time", |d, _| threads(d, |thread, _| thread["policy"] = json!([1, 99]))),
+    ("real time", |d, _| {
+        threads(d, |thread, _| {
+            thread["policy"] = json!([1, 99]);
+            set_attribute(thread, "schedule", json!({"policy": 1, "priority": 99}));
+        })
+    }),
+    ("real time in an old image", |d, _| {
+        threads(d, |thread, _| {
+            thread["policy"] = json!([1, 99]);
+            thread["attributes"] = Value::Null;
+        })
+    }),
+    ("a deadline", |d, _| {
+        let times = json!({"policy": 6, "runtime": 5_000_000, "deadline": 10_000_000, "period": 10_000_000});
+        threads(d, |thread, _| set_attribute(thread, "schedule", times.clone()))
+    }),
+    ("first at every disk", |d, _| {
+        threads(d, |thread, _| {
+            set_attribute(thread, "io_priority", json!(1 << 13));
+            set_attribute(thread, "io_flusher", json!(true));
+        })
+    }),
+    ("attributes that are none", |d, _| {
+        threads(d, |thread, _| {
+            let most = u32::MAX;
+            set_attribute(thread, "personality", json!(most));
+            set_attribute(thread, "machine_check", json!(most));
+            set_attribute(thread, "speculation", json!(vec![(most, most); 3000]));
+            set_attribute(
+                thread,
+                "memory_policy",
+                json!({"mode": most, "nodes": vec![most; 3000]}),
+            );
+        })
+    }),
+    ("calls sent back from nowhere", |d, _| {
+        let nowhere =
+            json!({"mode": 1, "selector": u64::MAX, "offset": u64::MAX, "length": u64::MAX});
+        threads(d, |thread, _| set_attribute(thread, "dispatch", nowhere.clone()))
+    }),
+    ("protection keys that no machine has", |d, _| {
+        each(processes(d), |process, _| process["attributes"]["keys"] = json!(u32::MAX))
+            && areas(d, |area, _| area["advice"]["key"] = json!(255))
+    }),
+    ("memory with a key of nobody's", |d, _| areas(d, |area, _| area["advice"]["key"] = json!(9))),
+    ("memory with endless names", |d, _| {
+        areas(d, |area, _| area["advice"]["name"] = json!("[anon:\u{7}".repeat(5000)))
+    }),
+    ("filters without no_new_privs", |d, _| filters(d, ALLOW, 0, false)),
+    ("filters that are none", |d, _| filters(d, "ff00", 0, true)),
+    ("filters of no instructions", |d, _| filters(d, "", 0, true)),
+    ("filters that end nowhere", |d, _| filters(d, &"1500ffff00000000".repeat(4000), 0, true)),
+    ("filters out of reach", |d, _| filters(d, ALLOW, 77, true)),
+    ("strict mode without no_new_privs", |d, _| {
+        threads(d, |thread, _| thread["sandbox"] = json!({"strict": true}))
+    }),
     ("no limits", |d, _| {
         each(processes(d), |process, _| {
             let limits = (0..40)
@@ -395,6 +450,26 @@ pub const ALL: &[(&str, Change)] = &[
         })
     }),
 ];
+
+/// A filter that allows everything: one instruction.
+const ALLOW: &str = "060000000000ff7f";
+
+/// Puts all threads under a filter, if it is where they expect it.
+fn filters(documents: &mut Documents, instructions: &str, place: u32, seals_rights: bool) -> bool {
+    let filter = json!({"instructions": instructions});
+    each(processes(documents), |process, _| process["filters"] = json!([filter]));
+    threads(documents, |thread, _| {
+        thread["sandbox"] = json!({"filters": [place]});
+        thread["no_new_privs"] = json!(seals_rights);
+    })
+}
+
+fn set_attribute(thread: &mut Value, name: &str, to: Value) {
+    if !thread["attributes"].is_object() {
+        thread["attributes"] = json!({"personality": 0});
+    }
+    thread["attributes"][name] = to;
+}
 
 fn set(value: &mut Value, key: &str, to: Value) -> bool {
     value[key] = to;

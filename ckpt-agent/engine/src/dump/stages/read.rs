@@ -18,6 +18,7 @@ use crate::dump::collect::Collected;
 use crate::dump::pages::Pagemap;
 use crate::dump::posix_timers;
 use crate::dump::process;
+use crate::dump::sandbox::{self, Sandboxes};
 use crate::dump::shared;
 use crate::dump::snapshot_process::SnapshotProcess;
 use crate::dump::snapshot_processes::{Reading, make_snapshot_processes};
@@ -57,6 +58,7 @@ struct Seen {
     /// Of each thread.
     statuses: Vec<Status>,
     timers: Vec<posix_timers::Listed>,
+    sandboxes: Sandboxes,
 }
 
 impl Quiesced {
@@ -70,7 +72,7 @@ impl Quiesced {
         let mut readings = Vec::with_capacity(processes.len());
         // What is refused is refused before any process makes a call for us.
         let mut mapped = Vec::with_capacity(processes.len());
-        for process in processes.iter() {
+        for process in processes.iter_mut() {
             doing::begin("looking at", Thing::Process(self.nodes[&process.host_pid].pid));
             mapped.push(self.check_process(process)?);
         }
@@ -119,11 +121,13 @@ impl Quiesced {
     }
 
     /// Refuses what no image can hold, and what calls into the process could end.
-    fn check_process(&self, process: &StoppedProcess) -> Result<Seen> {
+    fn check_process(&self, process: &mut StoppedProcess) -> Result<Seen> {
         let host_pid = process.host_pid;
         let node = &self.nodes[&host_pid];
         process::check_supported(process, node.pid, &node.comm)?;
-        let statuses = process::statuses(process, node.pid, &node.comm, self.frozen.filters)?;
+        let statuses = process::statuses(process, node.pid, &node.comm)?;
+        let sandboxes = sandbox::suspend(process, &statuses, self.frozen.filters)
+            .map_err(|error| error.of(node.pid, &node.comm))?;
         let mappings = read_maps(host_pid)?;
         let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
         mappings
@@ -135,14 +139,14 @@ impl Quiesced {
         let timers = posix_timers::listed(host_pid, statuses.len())
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let vdso = Vdso::of(host_pid, &mappings)?;
-        Ok(Seen { mappings, vdso, statuses, timers })
+        Ok(Seen { mappings, vdso, statuses, timers, sandboxes })
     }
 
     fn read_process(
         &mut self,
         process: &mut StoppedProcess,
         first: bool,
-        Seen { mut mappings, vdso, statuses, timers }: Seen,
+        Seen { mut mappings, vdso, statuses, timers, sandboxes }: Seen,
         moment: Instant,
         windows: &mut Vec<Window>,
     ) -> Result<Reading> {
@@ -173,6 +177,7 @@ impl Quiesced {
         let mut known = process::Known {
             depth: self.frozen.depth,
             sleeps: &self.frozen.sleeps,
+            job: &self.frozen.job,
             moment,
             descriptors: descriptors.get(&host_pid).map_or(&[], Vec::as_slice),
             files,
@@ -189,6 +194,10 @@ impl Quiesced {
             let image = process::ask_thread(&mut remote, scratch, status, &mut known)?;
             inside.threads.push(image);
         }
+        for (image, sandbox) in inside.threads.iter_mut().zip(sandboxes.of_threads) {
+            image.sandbox = sandbox;
+        }
+        inside.filters = sandboxes.filters;
         if let Some(node) = self.nodes.get_mut(&host_pid) {
             node.subreaper = inside.subreaper;
         }
@@ -343,6 +352,8 @@ impl Quiesced {
             limits: process::limits(host_pid)?,
             memory_map,
             auxv,
+            attributes: reading.inside.attributes,
+            filters: reading.inside.filters,
             areas: Vec::new(),
             pages: Vec::new(),
             threads,

@@ -139,6 +139,8 @@ pub fn read_detached(
         name: String::new(),
         flags: Vec::new(),
         page_size: 0,
+        given: String::new(),
+        key: 0,
     };
     let data = read(remote, mapping);
     remote.call("shmdt", calls::SHMDT, &[start])?;

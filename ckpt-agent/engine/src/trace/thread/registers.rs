@@ -63,6 +63,7 @@ impl StoppedThread {
             return Ok(());
         }
         self.leave_sequence()?;
+        self.hold_dispatch()?;
         self.hold_traps()?;
         let mut kept = Vec::new();
         for &note in Current::LOST_BY_CALLS {

@@ -1,5 +1,6 @@
 /*
- * seccomp's strict mode: any call into the process would kill it, so that it must be left alone.
+ * seccomp's strict mode: any call into the process would kill it, and suspending it takes a privilege.
+ * conform: user
  */
 #include "conform.h"
 #include <linux/seccomp.h>

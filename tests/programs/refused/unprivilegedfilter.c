@@ -1,4 +1,7 @@
-/* A seccomp filter of the program's own. */
+/*
+ * A seccomp filter of the program's own, which takes a privilege to read.
+ * conform: user
+ */
 #include "conform.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
