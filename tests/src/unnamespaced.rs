@@ -69,7 +69,10 @@ type Excuse = (&'static str, &'static [&'static str]);
 
 /// Programs that need a namespace of the job's own, whatever their processes' numbers are.
 const NEED_NAMESPACES: &[Excuse] = &[
-    ("SysV IPC is the machine's, and is refused", &["sysvshm", "sysvsem", "sysvqueue"]),
+    (
+        "SysV IPC is the machine's, and is refused",
+        &["hugesegment", "sysvshm", "sysvsem", "sysvqueue"],
+    ),
     ("POSIX message queues are the machine's, and are refused", &["mqueue"]),
 ];
 
@@ -91,6 +94,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "eventfd",
             "fifo",
             "fileshared",
+            "hugepages",
             "memfd",
             "pipe",
             "pipeend",

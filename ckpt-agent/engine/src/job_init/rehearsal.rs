@@ -29,6 +29,7 @@ use super::super::objects::reopen;
 use super::super::objects::{FdInfo, Object, Regular};
 use super::super::restore::Image;
 use super::super::sys::file_user::FileUser;
+use super::super::sys::ping_groups::PingGroups;
 use super::super::sys::stat::time;
 use super::super::sys::{abi, loopback, mounts, schedule};
 use super::UserOrder;
@@ -119,6 +120,9 @@ fn put_own_files(files: &[OwnFile], user: Option<&UserOrder>) -> Result<()> {
 #[derive(Debug)]
 pub struct Surroundings {
     addresses: Vec<IpAddr>,
+    ping: Option<PingGroups>,
+    /// The caller is one of them.
+    may_ping: bool,
 }
 
 impl Surroundings {
@@ -145,7 +149,9 @@ impl Surroundings {
         });
         let own = |address: &IpAddr| !address.is_loopback();
         let addresses: BTreeSet<IpAddr> = addresses.filter(own).take(MOST_ADDRESSES).collect();
-        Ok(Self { addresses: addresses.into_iter().collect() })
+        let ping = PingGroups::here();
+        let may_ping = ping.is_some_and(PingGroups::has_any_own);
+        Ok(Self { addresses: addresses.into_iter().collect(), ping, may_ping })
     }
 
     /// Makes the network ready, in the namespaces that have been entered.
@@ -154,7 +160,13 @@ impl Surroundings {
     /// Failed system calls.
     pub fn rebuild(&self) -> Result<()> {
         loopback::prepare(&self.addresses)
-            .map_err(|error| EngineError::NotRehearsable(format!("no network for it: {error}")))
+            .map_err(|error| EngineError::NotRehearsable(format!("no network for it: {error}")))?;
+        let set = self.ping.map_or(Ok(()), PingGroups::set);
+        if set.is_err() && self.may_ping {
+            // Others are not known in a user namespace. Where it can't be set at all, ICMP sockets are told to be lacking.
+            let _ = PingGroups::own().set();
+        }
+        Ok(())
     }
 }
 

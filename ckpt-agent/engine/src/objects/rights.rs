@@ -1,17 +1,14 @@
 //! Sockets that not everybody may make. An image says what its job had, not what its user may have: such sockets are made with
 //! the user's rights, or not at all.
 
-use std::fs;
 use std::io;
 
 use socket2::Socket;
 
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::sys::ping_groups::PingGroups;
 use super::super::sys::restrained::{self, NET_RAW, OVER_SOCKET_OPTIONS, Restrained};
 use super::{DumpContext, RestoreContext};
-
-/// Groups whose members may use ICMP sockets: the lowest and the highest.
-const PING_GROUPS: &str = "/proc/sys/net/ipv4/ping_group_range";
 
 /// Sockets that need CAP_NET_RAW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,17 +67,11 @@ pub(super) fn make(what: Privileged, make: impl FnOnce() -> io::Result<Socket>) 
 /// [`no_ping`] where not.
 pub(super) fn may_ping(context: &RestoreContext<'_>) -> Result<()> {
     let Some(user) = &context.user else { return Ok(()) };
-    let range = fs::read_to_string(PING_GROUPS).unwrap_or_default();
     let mut groups = user.groups.iter().copied().chain([user.gid]);
-    match ping_groups(&range) {
-        Some((low, high)) if groups.any(|group| (low..=high).contains(&group)) => Ok(()),
+    match PingGroups::here() {
+        Some(range) if groups.any(|group| range.has(group)) => Ok(()),
         _ => Err(no_ping()),
     }
-}
-
-fn ping_groups(text: &str) -> Option<(u32, u32)> {
-    let mut numbers = text.split_whitespace().map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// What a restart says where there are no ICMP sockets for the job's user.
@@ -95,13 +86,6 @@ pub(super) fn no_ping() -> EngineError {
 mod tests {
     use super::super::super::job_init::UserOrder;
     use super::*;
-
-    #[test]
-    fn groups_are_read() {
-        assert_eq!(ping_groups("0\t2147483647\n"), Some((0, 2_147_483_647)));
-        assert_eq!(ping_groups("1\t0\n"), Some((1, 0)));
-        assert!(ping_groups("").is_none() && ping_groups("1").is_none());
-    }
 
     #[test]
     fn what_a_user_could_not_have_again_is_refused_at_the_checkpoint() {

@@ -26,6 +26,7 @@ pub mod packet_diag;
 pub mod packet_name;
 pub mod page;
 pub mod pidfd;
+pub mod ping_groups;
 pub mod poll;
 pub mod prctl;
 pub mod proc_net;
