@@ -95,6 +95,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "fifo",
             "fileshared",
             "hugepages",
+            "hugeshared",
             "memfd",
             "pipe",
             "pipeend",

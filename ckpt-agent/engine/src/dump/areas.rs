@@ -10,6 +10,7 @@ use super::super::graph::{
 use super::super::inodes::{self, segments};
 use super::super::objects::{BlobData, DumpContext, in_place};
 use super::super::proc::Mapping;
+use super::super::sys::huge_memory;
 use super::super::sys::stat::modified_ns_of;
 
 /// How an area's content is had.
@@ -77,17 +78,15 @@ pub fn plan(
     Ok(planned)
 }
 
-/// Why memory of huge pages that others may see is refused.
-const SHARED_HUGE: &str =
-    "has huge pages of hugetlbfs and is a file's, or shared by fork, which cannot be checkpointed";
-
 /// Refuses memory of huge pages that is a file's, by what smaps told of it.
 ///
 /// # Errors
 /// The refusal.
 pub fn check_huge(smaps: &Mapping) -> Result<()> {
-    let is_kept = smaps.is_segment() || (smaps.is_anonymous_huge() && !smaps.shared);
-    if smaps.has(b"ht") && !is_kept { Err(refuse(smaps, SHARED_HUGE)) } else { Ok(()) }
+    let shared = smaps.shared && huge_memory::page_on(smaps.device).is_some();
+    let is_kept = shared || smaps.is_segment() || smaps.is_anonymous_huge();
+    let what = "has huge pages of a file of hugetlbfs, or private ones of a memfd, which cannot be checkpointed";
+    if smaps.has(b"ht") && !is_kept { Err(refuse(smaps, what)) } else { Ok(()) }
 }
 
 /// Refuses a mapping that no image can hold.
@@ -98,10 +97,6 @@ pub fn check(mapping: &Mapping) -> Result<()> {
     let (path, _) = mapping.path();
     if path.starts_with("anon_inode:") || path.starts_with("socket:") {
         return Err(refuse(mapping, "cannot be checkpointed"));
-    }
-    // Other memory of huge pages is told by its flags.
-    if mapping.is_anonymous_huge() && mapping.shared {
-        return Err(refuse(mapping, SHARED_HUGE));
     }
     if path == "/[aio]" {
         let what =
@@ -157,7 +152,9 @@ fn plan_file(
         Some(inode) => *inode,
         None => add_inode(mapping, key, context),
     };
-    windows.push(Window { inode, host_pid, mapping: mapping.clone() });
+    let mut mapping = mapping.clone();
+    mapping.page_size = context.inodes[inode.0 as usize].huge.unwrap_or(mapping.page_size);
+    windows.push(Window { inode, host_pid, mapping });
     Ok(Plan::Shared(inode))
 }
 
@@ -178,7 +175,7 @@ fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> I
         number: None,
         read_only: false,
         executed: false,
-        huge: None,
+        huge: huge_memory::page_on(mapping.device),
         links: Vec::new(),
         content,
     });

@@ -5,6 +5,7 @@ pub mod ahead;
 mod comparison;
 pub(super) mod content;
 pub mod copying;
+mod huge;
 mod restore;
 pub mod segments;
 
@@ -19,6 +20,7 @@ use nix::sys::stat::FileStat;
 use super::error::Result;
 use super::graph::{CarriedInode, InodeId, Origin};
 use super::objects::{BlobData, DumpContext, Probe, reopen};
+use super::sys::huge_memory;
 use super::sys::stat::{identity, modified_ns};
 
 /// The name that a restore gives to a memfd which stands for shared anonymous memory: the next
@@ -81,7 +83,7 @@ pub fn add(
         number: Some(key.1),
         read_only: false,
         executed: false,
-        huge: None,
+        huge: huge_memory::page_on(key.0),
         links: Vec::new(),
         content: context.keep_blob(content),
     };
@@ -99,7 +101,7 @@ pub fn pathless_origin(link: &str, seals: i32) -> Origin {
     match path.strip_prefix("/memfd:") {
         Some(ANONYMOUS_NAME) => Origin::Anonymous,
         Some(name) => Origin::Memfd { name: name.to_owned(), seals },
-        None if path == "/dev/zero" => Origin::Anonymous,
+        None if matches!(path, "/dev/zero" | "/anon_hugepage") => Origin::Anonymous,
         None => Origin::Deleted { path: path.to_owned() },
     }
 }

@@ -1,11 +1,11 @@
 //! Makes the inodes of an image again, in the job's init.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, open};
 use nix::sys::stat::{FileStat, Mode};
 
@@ -19,11 +19,7 @@ use super::super::sys::memory_map;
 use super::super::sys::stat::{identity, is_same_file, modified_ns, time};
 use super::ahead::keeps_true_times;
 use super::comparison::Comparison;
-use super::{ANONYMOUS_NAME, segments};
-
-/// include/uapi/linux/memfd.h, since Linux 6.3.
-const MFD_NOEXEC_SEAL: libc::c_uint = 8;
-const MFD_EXEC: libc::c_uint = 16;
+use super::{ANONYMOUS_NAME, huge, segments};
 
 /// include/uapi/linux/fcntl.h, since Linux 6.3.
 const F_SEAL_EXEC: i32 = 0x20;
@@ -174,19 +170,15 @@ pub fn seal_all(context: &mut RestoreContext) -> Result<()> {
     Ok(())
 }
 
-fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
+fn make(inode: &CarriedInode, context: &mut RestoreContext<'_>) -> Result<OwnedFd> {
     match &inode.origin {
         Origin::Memfd { name, seals } => {
-            let fd = memfd(name, inode.mode & 0o111 != 0 || seals & F_SEAL_EXEC == 0)?;
-            context.copy_blob(inode.content, fd.as_fd())?;
+            let executable = inode.mode & 0o111 != 0 || seals & F_SEAL_EXEC == 0;
+            let fd = in_memory(name, executable, inode, context)?;
             add_seals(fd.as_fd(), seals & EARLY_SEALS, inode)?;
             Ok(fd)
         }
-        Origin::Anonymous => {
-            let fd = memfd(ANONYMOUS_NAME, true)?;
-            context.copy_blob(inode.content, fd.as_fd())?;
-            Ok(fd)
-        }
+        Origin::Anonymous => in_memory(ANONYMOUS_NAME, true, inode, context),
         Origin::Deleted { path } => {
             let fits = |fd: &OwnedFd| !inode.executed || memory_map::may_hold_code(fd.as_fd());
             let fd = match deleted(path).ok().filter(fits) {
@@ -199,6 +191,29 @@ fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
         Origin::Named { path } => named(path, inode, context),
         Origin::Segment { .. } => Err(EngineError::odd("inode", "a segment is no file")),
     }
+}
+
+/// A file in memory, with its content.
+fn in_memory(
+    name: &str,
+    executable: bool,
+    inode: &CarriedInode,
+    context: &mut RestoreContext<'_>,
+) -> Result<OwnedFd> {
+    if let Some(huge) = huge::make(&c_name(name)?, executable, inode, context)? {
+        return Ok(huge);
+    }
+    if inode.huge.is_some() {
+        context.warn(format!(
+            "{} has ordinary pages instead of {} MiB of huge ones (hugetlbfs), of which this machine has not enough \
+             (vm.nr_hugepages, vm.nr_overcommit_hugepages)",
+            self::name(inode),
+            inode.size.div_ceil(1 << 20)
+        ));
+    }
+    let fd = memfd(name, executable)?;
+    context.copy_blob(inode.content, fd.as_fd())?;
+    Ok(fd)
 }
 
 /// Makes a further name of a file, unless it is there: in the place of what has it now, as with first names.
@@ -342,16 +357,13 @@ pub fn make_parents(path: &str) -> Result<()> {
 }
 
 fn memfd(name: &str, executable: bool) -> Result<OwnedFd> {
-    let failed = |errno| EngineError::system("memfd_create", name, errno);
-    let text = std::ffi::CString::new(name)
-        .map_err(|_| EngineError::Damaged(format!("a memfd named {name:?}")))?;
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    match memfd::make(&text, flags | if executable { MFD_EXEC } else { MFD_NOEXEC_SEAL }) {
-        // Before Linux 6.3.
-        Err(Errno::EINVAL) => memfd::make(&text, flags),
-        other => other,
-    }
-    .map_err(failed)
+    let text = c_name(name)?;
+    memfd::made_executable(executable, |flags| memfd::make(&text, flags))
+        .map_err(|errno| EngineError::system("memfd_create", name, errno))
+}
+
+fn c_name(name: &str) -> Result<CString> {
+    CString::new(name).map_err(|_| EngineError::Damaged(format!("a memfd named {name:?}")))
 }
 
 fn add_seals(fd: BorrowedFd<'_>, seals: i32, inode: &CarriedInode) -> Result<()> {

@@ -5,6 +5,10 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 
+/// include/uapi/linux/memfd.h, since Linux 6.3.
+const MFD_NOEXEC_SEAL: libc::c_uint = 8;
+const MFD_EXEC: libc::c_uint = 16;
+
 /// Makes a file in memory. `flags`: MFD_* bits, of newer kernels, too.
 ///
 /// # Errors
@@ -14,4 +18,20 @@ pub fn make(name: &CStr, flags: u32) -> nix::Result<OwnedFd> {
     let made = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) };
     // SAFETY: the kernel just made this descriptor for us alone.
     Errno::result(made).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Has `make` make one that may be executed, or not, and may be sealed, by flags that the kernel knows.
+///
+/// # Errors
+/// As memfd_create(2).
+pub fn made_executable(
+    executable: bool,
+    make: impl Fn(u32) -> nix::Result<OwnedFd>,
+) -> nix::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    match make(flags | if executable { MFD_EXEC } else { MFD_NOEXEC_SEAL }) {
+        // Before Linux 6.3.
+        Err(Errno::EINVAL) => make(flags),
+        other => other,
+    }
 }

@@ -10,6 +10,7 @@ pub mod dup3;
 pub mod file_user;
 pub mod futex;
 pub mod holes;
+pub mod huge_memory;
 pub mod inotify;
 pub mod interface;
 pub mod kcmp;

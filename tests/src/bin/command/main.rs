@@ -69,6 +69,7 @@ const CASES: &[(&str, Case)] = &[
     ("missing-file", files::missing),
     ("many-descriptors", files::many_descriptors),
     ("huge-pages-lacking", memory::huge_pages_lacking),
+    ("huge-pages-shared", memory::shared_huge_pages_lacking),
     ("session-folder", files::session),
     ("temporary-folder", files::temporary),
     ("terminal-interrupt", terminals::interrupt),

@@ -15,8 +15,17 @@ const PAGES: u32 = 64;
 /// A job with huge pages is restarted where there are none: with ordinary ones, which is said, and then where there are
 /// again, with what it has by then.
 pub fn huge_pages_lacking(stage: &Stage) -> Result<(), Failure> {
+    lacking(stage, "hugepages.c")
+}
+
+/// As [`huge_pages_lacking`], with memory that processes share.
+pub fn shared_huge_pages_lacking(stage: &Stage) -> Result<(), Failure> {
+    lacking(stage, "hugeshared.c")
+}
+
+fn lacking(stage: &Stage, source: &str) -> Result<(), Failure> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
-    let program = build::conformance(&folder.join("hugepages.c"), &folder, &stage.home);
+    let program = build::conformance(&folder.join(source), &folder, &stage.home);
     let program = program.map_err(|e| Failure(e.to_string()))?.display().to_string();
     let work = stage.home.join("w");
     own(fs::create_dir(&work).and_then(|()| stage.account.give(&work)))?;
@@ -35,6 +44,8 @@ pub fn huge_pages_lacking(stage: &Stage) -> Result<(), Failure> {
     drop(lent);
     let running = stage.restart(&[])?;
     let said = "ordinary pages instead of";
+    // For a program that looks at how large its pages are.
+    own(fs::write(work.join("ordinary"), ""))?;
     until("the lack is told", || running.text().1.contains(said))?;
     stage.checkpoint()?;
     running.kill()?;

@@ -24,6 +24,7 @@ const PROGRAMS: &[&str] = &[
     "hardlinks",
     "hugepages",
     "hugesegment",
+    "hugeshared",
     "icmpsocket",
     "inotify",
     "inplacefile",
