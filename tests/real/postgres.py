@@ -1,6 +1,6 @@
 """A PostgreSQL server and its client: what the tables hold is always what the client remembers.
 
-usage: postgres.py FOLDER SECONDS
+usage: postgres.py FOLDER FILE: works until the file is there
 
 The server's files are in FOLDER, which the caller names as a session folder. Root's server runs as another user, since
 PostgreSQL refuses root.
@@ -14,7 +14,10 @@ import subprocess
 import sys
 import time
 
-folder, least = os.path.abspath(sys.argv[1]), float(sys.argv[2])
+# Seconds that it works at least.
+LEAST = 1
+
+folder, end = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 start = time.monotonic()
 programs = (glob.glob("/usr/lib/postgresql/*/bin") or [os.path.dirname(shutil.which("postgres") or "")])[-1]
 data, sockets = os.path.join(folder, "data"), os.path.join(folder, "sockets")
@@ -87,7 +90,7 @@ writer.tell("CREATE TABLE rows (number int PRIMARY KEY, text text)")
 failures = []
 rows = turns = 0
 print("started", flush=True)
-while time.monotonic() - start < least and not failures:
+while (time.monotonic() - start < LEAST or not os.path.exists(end)) and not failures:
     turns += 1
     writer.tell("BEGIN")
     writer.tell(

@@ -1,6 +1,6 @@
 """redis-server with one client connected throughout: each increment must give the next number.
 
-usage: redis.py SECONDS
+usage: redis.py FILE: works until it is there
 """
 import os
 import socket
@@ -9,7 +9,10 @@ import sys
 import tempfile
 import time
 
-least = float(sys.argv[1])
+# Seconds that it works at least.
+LEAST = 1
+
+end = sys.argv[1]
 start = time.monotonic()
 folder = tempfile.mkdtemp(prefix="ckptd-redis-")
 with socket.socket() as free:
@@ -52,7 +55,7 @@ def expect(found, expected):
 expect(ask("SET", "kept", "x" * 100000), b"+OK")
 print("started", flush=True)
 count = 0
-while time.monotonic() - start < least:
+while time.monotonic() - start < LEAST or not os.path.exists(end):
     count += 1
     expect(ask("INCR", "counter"), b":%d" % count)
     if count % 100 == 0:

@@ -1,14 +1,14 @@
 #!/bin/bash
 # sort(1) of more than fits into the memory that it may use: what lies in its temporary files is closed most of the time, and
-# removed as it merges. Lines go in while the seconds pass, and come out sorted, none missing.
-# usage: sort.sh SECONDS
+# removed as it merges. Lines go in until a file is there, for a second at least, and come out sorted, none missing.
+# usage: sort.sh FILE
 set -euo pipefail
-seconds=$1
+end=$1
 echo started
 SECONDS=0
 work() {
     local turn=0
-    while ((SECONDS < seconds)); do
+    while ((SECONDS < 1)) || [[ ! -e $end ]]; do
         # Downwards, so that sorting is work. Each turn is longer than sort's memory.
         seq $((turn * 40000 + 40000)) -1 $((turn * 40000 + 1))
         turn=$((turn + 1))

@@ -1,6 +1,6 @@
 """A database with a rollback journal outside of $TMPDIR: what it holds is always what this program remembers.
 
-usage: sqlite.py SECONDS
+usage: sqlite.py FILE: works until it is there
 """
 import os
 import shutil
@@ -9,7 +9,10 @@ import sys
 import tempfile
 import time
 
-least = float(sys.argv[1])
+# Seconds that it works at least.
+LEAST = 1
+
+end = sys.argv[1]
 start = time.monotonic()
 folder = tempfile.mkdtemp(prefix="ckptd-sqlite-", dir="/var/tmp")
 path = os.path.join(folder, "rows.db")
@@ -21,7 +24,7 @@ base.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, text TEXT)")
 failures = []
 rows = turns = 0
 print("started", flush=True)
-while time.monotonic() - start < least and not failures:
+while (time.monotonic() - start < LEAST or not os.path.exists(end)) and not failures:
     turns += 1
     base.execute("BEGIN IMMEDIATE")
     for _ in range(40):

@@ -1,14 +1,18 @@
-"""Threads, subprocesses, pipes, a lock, a queue and time, until go; every sum is checked at the end.
+"""Threads, subprocesses, pipes, a lock, a queue and time, until a file is there; every sum is checked at the end.
 
-usage: threads.py SECONDS
+usage: threads.py FILE
 """
+import os
 import queue
 import subprocess
 import sys
 import threading
 import time
 
-least = float(sys.argv[1])
+# Seconds that it works at least.
+LEAST = 1
+
+end = sys.argv[1]
 start = time.monotonic()
 lock = threading.Lock()
 numbers: queue.Queue = queue.Queue(maxsize=64)
@@ -17,7 +21,7 @@ failures = []
 
 
 def going():
-    return time.monotonic() - start < least
+    return time.monotonic() - start < LEAST or not os.path.exists(end)
 
 
 def produce():
