@@ -75,6 +75,11 @@ impl Registration {
     fn is_disabled(&self) -> bool {
         self.events & !PRIVATE_BITS == 0
     }
+
+    /// With which events one that has fired is made, so that it fires once more.
+    pub fn fires_once_more(&self) -> Option<u32> {
+        self.is_disabled().then_some(self.events | ANY_EVENT)
+    }
 }
 
 impl ObjectKind for Epoll {
@@ -148,13 +153,16 @@ enum Moment {
     Now,
     /// Once all processes are: of those that refer to them.
     Later,
+    /// By a process that holds it: of those that are about signals.
+    ByHolder,
 }
 
 impl Moment {
     fn of(target: FileId, context: &RestoreContext<'_>) -> Self {
-        match context.graph.object(target).and_then(Object::process) {
-            Some(_) => Self::Later,
-            None => Self::Now,
+        match context.graph.object(target) {
+            Some(Object::SignalReader(_)) => Self::ByHolder,
+            Some(other) if other.process().is_some() => Self::Later,
+            _ => Self::Now,
         }
     }
 }
@@ -165,6 +173,50 @@ impl Moment {
 /// As [`ObjectKind::wire`].
 pub(super) fn wire_late(all: &[Saved<'_, Epoll>], context: &RestoreContext<'_>) -> Result<()> {
     wire(all, context, Moment::Later)
+}
+
+/// A registration of a signal descriptor.
+#[derive(Debug)]
+pub struct OfSignals<'g> {
+    /// The instance.
+    pub epoll: FileId,
+    /// The descriptor.
+    pub target: FileId,
+    /// How it is registered.
+    pub registration: &'g Registration,
+    /// The highest number that anything is registered under in the instance.
+    pub highest: i32,
+}
+
+impl OfSignals<'_> {
+    /// Makes it in this process, whose signals it listens to then.
+    ///
+    /// # Errors
+    /// As [`ObjectKind::wire`].
+    pub fn register_here(&self, context: &RestoreContext<'_>) -> Result<()> {
+        register(self.epoll, self.registration, context)
+    }
+}
+
+/// Registrations that are to be made by a holder.
+pub(super) fn of_signals<'g>(
+    all: &[Saved<'g, Epoll>],
+    context: &RestoreContext<'_>,
+) -> Vec<OfSignals<'g>> {
+    let mut found = Vec::new();
+    for saved in all {
+        let registrations = &saved.object.registrations;
+        let highest = registrations.iter().map(|one| one.fd).max().unwrap_or(0);
+        for registration in registrations {
+            let Some(target) = registration.target.filter(|target| context.needs(*target)) else {
+                continue;
+            };
+            if Moment::of(target, context) == Moment::ByHolder {
+                found.push(OfSignals { epoll: saved.id, target, registration, highest });
+            }
+        }
+    }
+    found
 }
 
 fn wire(all: &[Saved<'_, Epoll>], context: &RestoreContext<'_>, moment: Moment) -> Result<()> {

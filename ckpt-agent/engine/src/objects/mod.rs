@@ -35,6 +35,7 @@ pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, HeldRelay, RestoreContext,
 };
 pub use directory::removed as removed_directory;
+pub use epoll::OfSignals;
 pub use pidfd::ProcessDescriptor;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
@@ -140,6 +141,15 @@ pub trait ObjectKind: Sized {
 pub fn wire_late(files: &[OpenFile], context: &mut RestoreContext<'_>) -> Result<()> {
     let all = Object::epoll(files, context);
     epoll::wire_late(&all, context)
+}
+
+/// Registrations in epoll instances that a holder has to make, since they are about its signals.
+pub fn registrations_of_signals<'g>(
+    files: &'g [OpenFile],
+    context: &mut RestoreContext<'_>,
+) -> Vec<OfSignals<'g>> {
+    let all = Object::epoll(files, context);
+    epoll::of_signals(&all, context)
 }
 
 /// What has to be done once nothing of a restore touches files any more.

@@ -20,6 +20,7 @@ mod of_processes;
 mod posix_timers;
 mod record_locks;
 mod sandbox;
+mod signal_readers;
 mod threads;
 pub mod tree;
 mod vdso;
@@ -412,6 +413,7 @@ fn rebuild(
         furnished.push(completing::furnish(helper, context, &own, numbers)?);
     }
     of_processes::open_all(&mut furnished, image, context, numbers)?;
+    signal_readers::register(&mut furnished, image, context)?;
     let complete = |mut one: Furnished<'_>| {
         let image = one.image;
         of_processes::install(&mut one.remote()?, image, context)?;

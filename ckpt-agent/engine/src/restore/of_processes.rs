@@ -91,7 +91,7 @@ fn open_file(
 fn open_in(holder: &mut Furnished<'_>, path: &str, flags: i32) -> Result<nix::Result<OwnedFd>> {
     let process = PidFd::open(holder.pid())?;
     let mut remote = holder.remote()?;
-    let at = scratch(&remote)?;
+    let at = remote.scratch_data()?;
     let mut bytes = path.as_bytes().to_vec();
     bytes.push(0);
     remote.memory().write(at, &bytes)?;
@@ -104,11 +104,6 @@ fn open_in(holder: &mut Furnished<'_>, path: &str, flags: i32) -> Result<nix::Re
     let copy = process.descriptor(number as i32);
     remote.call("close", libc::SYS_close, &[number])?;
     copy.map(Ok)
-}
-
-fn scratch(remote: &Remote<'_>) -> Result<u64> {
-    let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
-    Ok(scratch.data())
 }
 
 /// Gives a process its own.
@@ -149,7 +144,7 @@ const HEAD: usize = WORD + 8;
 
 /// Receives a descriptor in the process; its number.
 fn receive(remote: &mut Remote<'_>, placeholder: i32) -> Result<u64> {
-    let at = scratch(remote)?;
+    let at = remote.scratch_data()?;
     let control = [0_u8; HEAD + 8];
     let word = WORD as u64;
     // struct user_msghdr has seven words, then struct iovec two, then come a byte to read into and the ancillary data.

@@ -86,6 +86,15 @@ impl<'t> Remote<'t> {
         self.scratch
     }
 
+    /// Where arguments of injected calls may be put: the scratch area's first free byte.
+    ///
+    /// # Errors
+    /// Where none was made.
+    pub fn scratch_data(&self) -> Result<u64> {
+        let scratch = self.scratch.ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
+        Ok(scratch.data())
+    }
+
     /// Lets the thread go on with exactly these registers.
     pub fn fix_resume(&mut self, registers: super::super::arch::Registers) {
         self.thread.fix_resume(registers);

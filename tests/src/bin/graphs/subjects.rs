@@ -52,6 +52,7 @@ const PROGRAMS: &[&str] = &[
     "session",
     "sharedanon",
     "sharedfile",
+    "signalepoll",
     "sigpending",
     "sysvqueue",
     "sysvsem",
