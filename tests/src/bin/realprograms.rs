@@ -25,7 +25,8 @@ const BETWEEN: Duration = Duration::from_millis(700);
 /// N-Queens: board and known count.
 const QUEENS: (&str, &str) = ("13", "N=13: 73712 solutions");
 
-/// Runs Open MPI, MPICH, python, redis, sort, SQLite, PostgreSQL, a bash pipeline and static binaries under ckptd, three generations each.
+/// Runs Open MPI, MPICH, python, redis, nginx, memcached, sort, SQLite, PostgreSQL, a bash pipeline and static binaries under ckptd,
+/// three generations each; node and Java where they are installed.
 #[derive(Parser)]
 struct Options {
     /// Programs to run: every one whose name contains one of these (all by default)
@@ -54,6 +55,8 @@ struct Real {
     answer: &'static str,
     /// Known not to work yet: a failure is told, and does not fail the suite.
     named: bool,
+    /// A program that it needs and that is not everywhere: large, and installed by nobody for this.
+    needs: Option<&'static str>,
 }
 
 /// Enough for one program after the other.
@@ -83,6 +86,10 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let (mut passed, mut failed, mut named) = (0, 0, 0);
     for account in Account::available() {
         for real in &reals {
+            if let Some(missing) = real.needs.filter(|program| !is_installed(program)) {
+                println!("skip {} {}: there is no {missing} here", real.name, account.name());
+                continue;
+            }
             let started = Instant::now();
             let outcome = generations(real, account, &workspace, options.plain, options.namespaces);
             let took = started.elapsed().as_secs_f64();
@@ -121,6 +128,11 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     Ok(failed == 0)
 }
 
+fn is_installed(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).exists())
+}
+
 /// The jobs; builds the MPI programs that they need.
 fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
     let tests = workspace.repository.join("tests");
@@ -144,6 +156,7 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         started,
         answer,
         named: false,
+        needs: None,
     };
     let mut separable =
         real("openmpi-separable", open_mpi_command.clone(), "rank 3 of 4", QUEENS.1);
@@ -182,6 +195,16 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
     let postgres = ["python3", &script("postgres.py"), folder, END].map(str::to_owned);
     let mut postgres = real("postgres", postgres.into(), "started", "postgres: right");
     postgres.session = Some(folder);
+    let with = |program: &str, name: &str| vec![program.to_owned(), script(name), END.to_owned()];
+    let node = real("node", with("node", "node.mjs"), "started", "node: right");
+    let jvm = |name, collector: &str| {
+        let mut command = with("java", "Jvm.java");
+        command.splice(1..1, ["-Xmx256m".to_owned(), collector.to_owned()]);
+        Real { needs: Some("javac"), ..real(name, command, "started", "java: right") }
+    };
+    let nginx = real("nginx", with("python3", "nginx.py"), "started", "nginx: right");
+    let memcached =
+        real("memcached", with("python3", "memcached.py"), "started", "memcached: right");
     let pipeline = vec!["bash".to_owned(), script("pipeline.sh"), "2000".to_owned()];
     Ok(vec![
         separable,
@@ -196,6 +219,11 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         mpich_separable,
         mpich_default,
         allreduce,
+        nginx,
+        memcached,
+        Real { needs: Some("node"), ..node },
+        jvm("java-g1", "-XX:+UseG1GC"),
+        jvm("java-zgc", "-XX:+UseZGC"),
     ])
 }
 
