@@ -16,7 +16,7 @@ use super::super::graph::{
 };
 use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
-use super::super::proc::{Mapping, read_smaps};
+use super::super::proc::{Mapping, around, read_smaps};
 use super::super::sys::stat::modified_ns_of;
 use super::super::trace::ProcessMemory;
 use super::areas::{Plan, area};
@@ -221,8 +221,7 @@ fn write_process(
     let mut areas = Vec::with_capacity(planned.len());
     for plan in &planned {
         let mapping = &plan.mapping;
-        let flags =
-            smaps.iter().find(|entry| entry.start <= mapping.start && mapping.end <= entry.end);
+        let flags = around(&smaps, mapping.start, mapping.end);
         if flags.is_some_and(is_not_inherited) && !data.knows_not_inherited(host_pid, mapping) {
             return Err(EngineError::odd(
                 format!("process {}", image.pid),

@@ -5,7 +5,7 @@ mod maps;
 mod program;
 mod walk;
 
-pub use maps::{Mapping, read_maps, read_smaps};
+pub use maps::{Mapping, around, read_maps, read_smaps};
 pub use program::must_be_own;
 pub use walk::{
     Threads, children, descendants, inner_number, is_ended, parent, read_text, start_time,

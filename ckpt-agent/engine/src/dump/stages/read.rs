@@ -26,7 +26,7 @@ use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::{Clocks, Descriptor, GRAPH_VERSION, IpcObjects, MappedFile, ProcessImage};
 use crate::inodes::segments;
-use crate::proc::{Mapping, read_maps, read_smaps, read_text};
+use crate::proc::{Mapping, around, read_maps, read_smaps, read_text};
 use crate::restore::Identity;
 use crate::trace::{ProcessMemory, Remote, Vdso};
 
@@ -379,7 +379,7 @@ impl Quiesced {
             }
             let covered =
                 |known: &Mapping| known.start <= mapping.start && mapping.end <= known.end;
-            let there = inherited.iter().any(|m| m.start <= mapping.start && mapping.end <= m.end);
+            let there = around(&inherited, mapping.start, mapping.end).is_some();
             if !there && !known.iter().any(covered) {
                 return Err(EngineError::odd(
                     format!("process {host_pid}"),
