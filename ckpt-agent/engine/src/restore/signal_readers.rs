@@ -23,7 +23,7 @@ pub fn register(
         // Parents come before their children.
         let holder = image.graph.processes.iter().find_map(|node| {
             furnished.iter().position(|process| {
-                process.image.pid == node.pid && Numbers::of(process.image, &one).is_some()
+                process.image.pid == node.pid && Held::of(process.image, &one).is_some()
             })
         });
         let made = match holder.and_then(|place| furnished.get_mut(place)) {
@@ -38,15 +38,15 @@ pub fn register(
     Ok(())
 }
 
-/// Under what numbers a process has an epoll instance and the target of a registration.
-struct Numbers {
+/// The numbers under which a process holds an epoll instance and the target of a registration.
+struct Held {
     epoll: i32,
     target: i32,
     /// Something else has the number of the registration.
     is_taken: bool,
 }
 
-impl Numbers {
+impl Held {
     fn of(image: &ProcessImage, one: &OfSignals<'_>) -> Option<Self> {
         let wanted = one.registration.fd;
         let with = |file| image.descriptors.iter().filter(move |own| own.file == file);
@@ -60,7 +60,7 @@ impl Numbers {
 
 /// Whether it could be made there.
 fn register_in(holder: &mut Furnished<'_>, one: &OfSignals<'_>) -> Result<bool> {
-    let Some(Numbers { epoll, target, is_taken }) = Numbers::of(holder.image, one) else {
+    let Some(Held { epoll, target, is_taken }) = Held::of(holder.image, one) else {
         return Ok(false);
     };
     let wanted = one.registration.fd;
