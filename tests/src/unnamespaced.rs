@@ -125,7 +125,7 @@ const NEED_NUMBERS: &[Excuse] = &[
         ],
     ),
     ("waits for a child by its number, which may be there at the moment", &["busyfork"]),
-    ("sends a signal to a process by its number", &["signalepoll", "tcpanswered"]),
+    ("sends a signal to a process by its number", &["signalepoll", "signalmoved", "tcpanswered"]),
     (
         "compares its own number, or a relative's, with that of before",
         &[

@@ -58,8 +58,8 @@ const HUGE_PAGES: u32 = 128;
 /// Programs that look at what only PR_SET_MM can set.
 const OF_PR_SET_MM: &[&str] = &["cmdline"];
 
-/// Refused programs that only kcmp(2) tells from others.
-const OF_KCMP: &[&str] = &["sharedfiles"];
+/// Programs of which only kcmp(2) tells what they have.
+const OF_KCMP: &[&str] = &["sharedfiles", "signalmoved"];
 
 /// What the kernel lacks.
 #[derive(Clone, Copy, clap::ValueEnum)]

@@ -224,7 +224,8 @@ mod tests {
         // Of the loopback, and of a protocol that nobody speaks.
         let kind = Domain::from(libc::AF_PACKET);
         let Ok(socket) = Socket::new(kind, Type::DGRAM, None) else { return };
-        let name = PacketName { protocol: 0x88b5, interface: interface::index("lo").unwrap() as i32 };
+        let name =
+            PacketName { protocol: 0x88b5, interface: interface::index("lo").unwrap() as i32 };
         packet_name::bind(socket.as_fd(), &name).unwrap();
         let promiscuous =
             Membership { interface: "lo".into(), kind: 1, address: Vec::new(), count: 2 };

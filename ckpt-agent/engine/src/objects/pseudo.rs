@@ -23,8 +23,8 @@ pub struct PseudoFile {
 
 /// Whether it is of a /proc that is not mounted there: it may show a process, which a path alone does not tell.
 fn is_elsewhere(probe: &Probe) -> Result<bool> {
-    let found = fstatfs(&probe.copy)
-        .map_err(|errno| EngineError::system("fstatfs", &probe.link, errno))?;
+    let found =
+        fstatfs(&probe.copy).map_err(|errno| EngineError::system("fstatfs", &probe.link, errno))?;
     Ok(found.filesystem_type() == FsType(KINDS[0] as _) && !probe.link.starts_with("/proc/"))
 }
 

@@ -145,8 +145,7 @@ impl ObjectKind for IpSocket {
             let local = found.object.local;
             let of_list = || peers.get(&inode).map(|peer| with_scope(*peer, local));
             found.object.peer = found.object.peer.or_else(of_list);
-            found.object.groups =
-                multicast::joined(&found.probe.copy, found.object.v6, &groups)?;
+            found.object.groups = multicast::joined(&found.probe.copy, found.object.v6, &groups)?;
         }
         Ok(())
     }

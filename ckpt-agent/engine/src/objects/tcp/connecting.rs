@@ -92,8 +92,12 @@ pub(super) fn again(
     context: &mut RestoreContext,
 ) -> Result<OwnedFd> {
     let socket = saved.object;
-    let free =
-        |socket: &TcpSocket| Address { v6: socket.v6, multipath: false, at: None, options: socket.options.clone() };
+    let free = |socket: &TcpSocket| Address {
+        v6: socket.v6,
+        multipath: false,
+        at: None,
+        options: socket.options.clone(),
+    };
     if context.cluster {
         let made: OwnedFd = unconnected(&free(socket), until, context)?.into();
         let fd = made

@@ -61,7 +61,12 @@ fn a_port_that_is_lost_before_it_listens_is_left_for_one_that_nobody_can_take() 
     let mut context = RestoreContext::new(&graph, &kept, false, 512);
     context.cluster = true;
     for purpose in [Purpose::Temporary, Purpose::Listening] {
-        let address = Address { v6: false, multipath: false, at: Some(at), options: SocketOptions::default() };
+        let address = Address {
+            v6: false,
+            multipath: false,
+            at: Some(at),
+            options: SocketOptions::default(),
+        };
         let mut tries = Vec::new();
         let socket = bound(&address, purpose, &mut context, |socket| {
             let own = socket.local_addr()?.as_socket().unwrap();
@@ -88,7 +93,8 @@ fn what_will_listen_shares_its_port_with_nobody() {
     let mut context = RestoreContext::new(&graph, &kept, false, 512);
     context.cluster = true;
     let at = Some("127.0.0.1:0".parse().unwrap());
-    let address = |at| Address { v6: false, multipath: false, at, options: SocketOptions::default() };
+    let address =
+        |at| Address { v6: false, multipath: false, at, options: SocketOptions::default() };
     let purpose = Purpose::Idle { until: Instant::now() };
     let mut idle = |at| bound(&address(at), purpose, &mut context, |_| Ok(())).unwrap();
     let one = idle(at);
@@ -112,7 +118,8 @@ fn bound_again(at: SocketAddr, until: Instant) -> (Socket, Vec<String>) {
     let graph = dump(&[]).graph();
     let kept = Kept(Vec::new());
     let mut context = RestoreContext::new(&graph, &kept, false, 512);
-    let address = Address { v6: false, multipath: false, at: Some(at), options: SocketOptions::default() };
+    let address =
+        Address { v6: false, multipath: false, at: Some(at), options: SocketOptions::default() };
     let socket = bound(&address, Purpose::Idle { until }, &mut context, |_| Ok(())).unwrap();
     (socket, context.warnings)
 }

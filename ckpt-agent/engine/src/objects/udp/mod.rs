@@ -13,9 +13,9 @@ use super::super::graph::BlobId;
 use super::super::sys::disconnect::disconnect;
 use super::super::sys::message::receive;
 use super::super::sys::{abi, sock_diag, sockopt};
-use super::socket_options::{Kind, Moment, SocketOptions, shared_addresses};
 use super::multicast::{self, Membership};
 use super::shut::Shut;
+use super::socket_options::{Kind, Moment, SocketOptions, shared_addresses};
 use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 
 /// A datagram is at most this long (udp(7)).
@@ -92,10 +92,7 @@ impl ObjectKind for UdpSocket {
         probe.file_type() == abi::S_IFSOCK
             && matches!(option(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
             && option(libc::SO_TYPE) == Some(libc::SOCK_DGRAM)
-            && matches!(
-                option(libc::SO_PROTOCOL),
-                Some(libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE)
-            )
+            && matches!(option(libc::SO_PROTOCOL), Some(libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE))
     }
 
     fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
