@@ -34,6 +34,13 @@ pub struct ThreadAttributes {
     pub dispatch: Option<Dispatch>,
 }
 
+impl ThreadAttributes {
+    /// All of it but for what says how soon the thread gets a processor or a disk.
+    pub fn without_priorities(&self) -> Self {
+        Self { schedule: None, io_priority: 0, ..self.clone() }
+    }
+}
+
 /// What the threads of a process have in common. In the image of an older writer there is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessAttributes {

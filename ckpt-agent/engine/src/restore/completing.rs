@@ -99,7 +99,9 @@ pub fn furnish<'i>(
             threads::furnish(&mut remote, saved, &context.graph.layout, scratch)?;
             if let Some(own) = &saved.attributes {
                 let by_root = context.user.is_some();
-                lacking.extend(attributes::of_thread(&mut remote, scratch, own, by_root)?);
+                // A rehearsal has the lowest of priorities.
+                let own = if context.rehearsal { own.without_priorities() } else { own.clone() };
+                lacking.extend(attributes::of_thread(&mut remote, scratch, &own, by_root)?);
             }
         }
         threads::queue_signals(&mut remote, scratch, pid, Some(*tid), &saved.pending)?;
