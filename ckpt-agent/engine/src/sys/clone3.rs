@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::graph::Pid;
 use super::super::job_init::world::wants_numbers;
+use super::ended::Patience;
 use super::rounds::{Counter, TRIES};
 use super::trial::Call;
 
@@ -133,13 +134,15 @@ pub fn fork_near(
     exit_signal: i32,
 ) -> io::Result<Side> {
     let mut to_be_had = wants_numbers();
-    if to_be_had && Call::Clone3.may_be_made() {
+    // What is forked inherits how long has been waited.
+    let patience = Patience::of_this_restore();
+    while to_be_had && Call::Clone3.may_be_made() {
         match fork_exact(proof, pid, exit_signal) {
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN) => return Err(error),
-                Some(libc::EEXIST) => to_be_had = false,
+                Some(libc::EEXIST) => to_be_had = patience.outlasts(pid),
                 // Not allowed, or not known to this kernel.
-                _ => {}
+                _ => break,
             },
             forked => return forked,
         }

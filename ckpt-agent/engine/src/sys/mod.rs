@@ -7,6 +7,7 @@ pub mod close_range;
 pub mod cpu_features;
 pub mod disconnect;
 pub mod dup3;
+pub mod ended;
 pub mod file_user;
 pub mod futex;
 pub mod holes;
