@@ -33,13 +33,29 @@ impl Patience {
     }
 }
 
-/// Whether a number is that of a process that has ended, or of none: those that end keep it a moment longer as that of a group or
-/// session (kernel/pid.c, free_pid).
+/// PF_EXITING (include/linux/sched.h)
+const EXITING: u64 = 4;
+
+/// Whether a number is that of a process that has ended or is about to, or of none: those that end keep it a moment longer as that of
+/// a group or session (kernel/pid.c, free_pid).
 fn has_ended(pid: Pid) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    // The name before it may hold anything.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    matches!(state, Some('Z' | 'X'))
+    let file = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
+    let Ok(stat) = file("stat") else { return true };
+    // The name before it may hold anything. Behind it: state, five numbers, flags (proc_pid_stat(5)).
+    let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let fields: Vec<&str> = fields.split(' ').take(7).collect();
+    let flags = fields.get(6).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or(0);
+    let is_killed = || file("status").is_ok_and(|status| awaits_its_end(&status));
+    matches!(fields.first(), Some(&("Z" | "X"))) || flags & EXITING != 0 || is_killed()
+}
+
+/// Whether SIGKILL is pending, by /proc/PID/status.
+fn awaits_its_end(status: &str) -> bool {
+    let pending = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
+    let mut sets = pending.filter_map(|set| u64::from_str_radix(set.trim(), 16).ok());
+    sets.any(|set| set & 1 << (libc::SIGKILL - 1) != 0)
 }
 
 #[cfg(test)]
@@ -61,6 +77,14 @@ mod tests {
         assert!(std::path::Path::new(&format!("/proc/{number}")).exists());
         child.wait().unwrap();
         assert!(has_ended(number));
+    }
+
+    #[test]
+    fn tells_who_is_killed() {
+        let status = |set: u64| format!("Name:\tx\nSigPnd:\t{set:016x}\nShdPnd:\t{:016x}\n", 0);
+        assert!(awaits_its_end(&status(0x100)));
+        assert!(!awaits_its_end(&status(0x4000)));
+        assert!(!awaits_its_end("Name:\tx\n"));
     }
 
     #[test]
