@@ -16,6 +16,8 @@ const OWN_CHILDREN: &str = "/proc/thread-self/children";
 
 /// Where the time of a process's start stands behind its name in /proc/PID/stat, counted from its state.
 const START_TIME: usize = 19;
+/// Index of its flags, likewise.
+const FLAGS: usize = 6;
 
 /// Most files of /proc are shorter, bytes.
 const ROOM: usize = 8192;
@@ -162,6 +164,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
 struct Stat {
     state: char,
     parent: Option<i32>,
+    flags: u64,
     start_time: Option<u64>,
 }
 
@@ -173,8 +176,9 @@ impl Stat {
         let words: Vec<&str> = text.rsplit_once(") ")?.1.split_ascii_whitespace().collect();
         let state = words.first()?.chars().next()?;
         let parent = words.get(1).and_then(|word| word.parse().ok());
+        let flags = words.get(FLAGS).and_then(|word| word.parse().ok()).unwrap_or(0);
         let start_time = words.get(START_TIME).and_then(|word| word.parse().ok());
-        Some(Self { state, parent, start_time })
+        Some(Self { state, parent, flags, start_time })
     }
 }
 
@@ -194,9 +198,50 @@ pub fn is_ended(pid: i32) -> bool {
     })
 }
 
+/// Whether a process has ended, or will without running any further.
+pub fn is_ending(pid: i32) -> bool {
+    /// PF_EXITING (include/linux/sched.h)
+    const EXITING: u64 = 4;
+    let is_exiting = || Stat::of(pid).is_some_and(|stat| stat.flags & EXITING != 0);
+    let status = || read_text(&format!("/proc/{pid}/status")).ok().flatten();
+    is_ended(pid) || is_exiting() || status().is_some_and(|status| is_killed(&status))
+}
+
+/// Whether SIGKILL is pending, by /proc/PID/status.
+fn is_killed(status: &str) -> bool {
+    let pending = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
+    let mut sets = pending.filter_map(|set| u64::from_str_radix(set.trim(), 16).ok());
+    sets.any(|set| set & 1 << (libc::SIGKILL - 1) != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tells_who_has_ended() {
+        let own = std::process::id() as i32;
+        assert!(!is_ending(own));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let number = child.id() as i32;
+        // Until it is waited for.
+        while !is_ending(number) {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        assert!(std::path::Path::new(&format!("/proc/{number}")).exists());
+        child.wait().unwrap();
+        assert!(is_ending(number));
+    }
+
+    #[test]
+    fn tells_who_is_killed() {
+        let status = |set: u64| format!("Name:\tx\nSigPnd:\t{set:016x}\nShdPnd:\t{:016x}\n", 0);
+        assert!(is_killed(&status(0x100)));
+        assert!(!is_killed(&status(0x4000)));
+        assert!(!is_killed("Name:\tx\n"));
+    }
 
     #[test]
     fn both_ways_find_the_same() {
