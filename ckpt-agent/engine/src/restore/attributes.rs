@@ -74,9 +74,7 @@ pub fn of_thread(
         names.push("its personality");
         batch.add(libc::SYS_personality, &[u64::from(personality)]);
     }
-    let answers = remote.run(&batch)?;
-    let failed = answers.iter().zip(names).filter(|(answer, _)| **answer < 0);
-    lacking.extend(failed.map(|(_, name)| name));
+    lacking.extend(refused(remote, &batch, &names)?);
     if let Some(dispatch) = wanted.dispatch {
         remote.set_dispatch(dispatch)?;
     }
@@ -108,7 +106,7 @@ pub fn of_process(remote: &mut Remote<'_>, image: &ProcessImage) -> Result<Vec<&
         names.push("PR_SET_MEMORY_MERGE");
         batch.add(libc::SYS_prctl, &[option::SET_MEMORY_MERGE, 1, 0, 0, 0]);
     }
-    lacking(remote, &batch, &names)
+    refused(remote, &batch, &names)
 }
 
 /// What would be in the way of the restore itself; what the process can't have of it here.
@@ -127,10 +125,11 @@ pub fn last_of_process(remote: &mut Remote<'_>, image: &ProcessImage) -> Result<
         let flags = u64::from(image.attributes.no_exec_gain);
         batch.add(libc::SYS_prctl, &[option::SET_MDWE, flags, 0, 0, 0]);
     }
-    lacking(remote, &batch, &names)
+    refused(remote, &batch, &names)
 }
 
-fn lacking(
+/// Runs calls; the names of those that are refused.
+fn refused(
     remote: &mut Remote<'_>,
     batch: &Batch,
     names: &[&'static str],

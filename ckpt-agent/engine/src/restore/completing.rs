@@ -1,5 +1,6 @@
 //! The last steps of each process of a restore: its threads' state, its user, what refers to other processes.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::super::error::{EngineError, Result};
@@ -100,7 +101,10 @@ pub fn furnish<'i>(
             if let Some(own) = &saved.attributes {
                 let by_root = context.user.is_some();
                 // A rehearsal has the lowest of priorities.
-                let own = if context.rehearsal { own.without_priorities() } else { own.clone() };
+                let own = match context.rehearsal {
+                    true => Cow::Owned(own.without_priorities()),
+                    false => Cow::Borrowed(own),
+                };
                 lacking.extend(attributes::of_thread(&mut remote, scratch, &own, by_root)?);
             }
         }
