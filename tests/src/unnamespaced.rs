@@ -71,7 +71,7 @@ type Excuse = (&'static str, &'static [&'static str]);
 const NEED_NAMESPACES: &[Excuse] = &[
     (
         "SysV IPC is the machine's, and is refused",
-        &["hugesegment", "sysvshm", "sysvsem", "sysvqueue"],
+        &["hugesegment", "ipcnamespace", "sysvshm", "sysvsem", "sysvqueue"],
     ),
     ("POSIX message queues are the machine's, and are refused", &["mqueue"]),
 ];
@@ -88,6 +88,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "busystreams",
             "cowfork",
             "changeduser",
+            "chroot",
             "deletedfile",
             "devshm",
             "epoll",
@@ -97,6 +98,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "hugepages",
             "hugeshared",
             "memfd",
+            "ownnamespaces",
             "pipe",
             "pipeend",
             "privateunheld",
@@ -119,6 +121,8 @@ const NEED_NUMBERS: &[Excuse] = &[
             "unixabstract",
             "unixpair",
             "unixpath",
+            "usernamespace",
+            "utsnamespace",
             "vfork",
             "vmaname",
             "zombie",

@@ -15,10 +15,12 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid};
 use super::super::locks;
 use super::super::objects::{DumpContext, Object, Probe, in_flight};
+use super::super::sys::abi::S_IFSOCK;
 use super::super::sys::kcmp;
 use super::super::sys::mqueue;
 use super::super::sys::owner::{FileOwner, file_owner, file_signal, share_a_mark};
 use super::super::sys::pidfd::PidFd;
+use super::namespaces;
 
 /// Who holds what is under way, in messages.
 const IN_FLIGHT: &str = "in flight";
@@ -77,7 +79,7 @@ pub fn collect(
                 Err(place) => {
                     let id = FileId(collected.files.len() as u32);
                     let reading = trace_span!("object", id = id.0, fd, kind = Empty).entered();
-                    let object = Object::dump(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
+                    let object = read(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
                     reading.record("kind", object.kind());
                     drop(reading);
                     same_inode.insert(place, id);
@@ -108,6 +110,14 @@ pub fn collect(
     }
     add_in_flight(&mut collected, &mut known, context)?;
     Ok(collected)
+}
+
+/// Reads an open file description.
+fn read(probe: &Probe, context: &mut DumpContext) -> Result<Object> {
+    if let Some(home) = context.network.filter(|_| probe.file_type() == S_IFSOCK) {
+        namespaces::check_network(&probe.copy, home)?;
+    }
+    Object::dump(probe, context)
 }
 
 /// Adds what is under way in Unix sockets: descriptions that may have no other holder, and may be sockets in which others are
@@ -141,7 +151,7 @@ fn add_in_flight(
                     same_inode.insert(place, id);
                     let locks = locks::read(&probe.info)?.into_iter();
                     let locks = locks.filter(|lock| lock.kind != LockKind::Process).collect();
-                    let object = Object::dump(&probe, context).map_err(named)?;
+                    let object = read(&probe, context).map_err(named)?;
                     let (owner, flags) = (owner(&probe, context), probe.flags & !libc::O_CLOEXEC);
                     collected.files.push(OpenFile { flags, owner, locks, object });
                     context.descriptors.insert((own, copy.as_raw_fd()), id);

@@ -527,6 +527,17 @@ pub fn working_directory(host_pid: i32, link: String) -> Result<(String, Option<
     }
 }
 
+/// The root directory of a process, where it is another than the job's (chroot(2)).
+///
+/// # Errors
+/// Failed readlink(2).
+pub fn root_directory(host_pid: i32) -> Result<Option<String>> {
+    let path = format!("/proc/{host_pid}/root");
+    let link =
+        std::fs::read_link(&path).map_err(|error| EngineError::system("readlink", &path, error))?;
+    Ok((link.as_os_str() != "/").then(|| link.to_string_lossy().into_owned()))
+}
+
 /// Whether the process of a thread ignores SIGTRAP.
 pub fn ignores_traps(status: &Status) -> bool {
     status.sigign & 1 << (libc::SIGTRAP - 1) != 0
@@ -551,13 +562,12 @@ pub fn check_supported(process: &StoppedProcess, pid: Pid, comm: &str) -> Result
         })
     };
     let host_pid = process.host_pid;
-    let root = std::fs::read_link(format!("/proc/{host_pid}/root"))
-        .map_err(|error| EngineError::system("read", format!("/proc/{host_pid}/root"), error))?;
-    if root.as_os_str() != "/" {
-        return refuse(
-            format!("has changed its root directory to {}", root.display()),
-            "run it without chroot",
-        );
+    if let Some(root) = root_directory(host_pid)? {
+        let there = std::fs::metadata(format!("/proc/{host_pid}/root"));
+        let removed = there.is_ok_and(|found| found.nlink() == 0);
+        if removed || is_of_process(Path::new(&root)) {
+            return refuse(format!("has the root directory {root}"), "run it with another one");
+        }
     }
     let directory = std::fs::read_link(format!("/proc/{host_pid}/cwd"))
         .map_err(|error| EngineError::system("read", format!("/proc/{host_pid}/cwd"), error))?;

@@ -9,6 +9,7 @@ mod folder;
 mod hex;
 mod inode;
 mod ipc;
+mod namespaces;
 pub mod offer;
 mod pid;
 mod process;
@@ -25,6 +26,7 @@ pub use folder::{EntryKind, FolderEntry, WholeFolder};
 pub use hex::{from_hex, to_hex};
 pub use inode::{CarriedInode, InodeId, Origin};
 pub use ipc::{IpcIdentity, IpcObjects, SemaphoreSet, SemaphoreUndo, SysvQueue};
+pub use namespaces::{IdRange, NamespaceContent, OwnNamespace};
 pub use offer::Offer;
 pub use pid::Pid;
 pub use process::{
@@ -93,6 +95,9 @@ pub struct Graph {
     /// SysV semaphores and message queues.
     #[serde(default, skip_serializing_if = "IpcObjects::is_empty")]
     pub ipc: IpcObjects,
+    /// Namespaces that processes have made for themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<OwnNamespace>,
     /// Relays of which the instance has a side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relays: Vec<RelayState>,

@@ -75,6 +75,9 @@ pub struct ProcessImage {
     /// Root directory, where it is not the job's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_directory: Option<String>,
+    /// Namespaces that are not the job's, as places in the graph's list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<u32>,
     /// File mode creation mask.
     pub umask: u32,
     /// Scheduling: nice value.

@@ -8,7 +8,7 @@ use protocol::cluster::agent::MovedListener;
 use protocol::launch::{RestoreSpec, WindowSize};
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Credentials, OuterEnd, Pid};
+use super::super::graph::{OuterEnd, Pid};
 use super::super::late::{Connecting, Installed, NamedSocket};
 use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, Standing, own_stack, restore};
@@ -17,15 +17,13 @@ use super::super::sys::{limits, tty};
 use super::UserOrder;
 use super::connections::Connections;
 use super::rehearsal::{self, Rehearsal};
+use super::rights;
 use super::stages::{self, Stage};
 
 /// Where the stack begins among the fields of struct prctl_mm_map (prctl(2)).
 const START_STACK: usize = 6;
 /// Room for descriptors of the init itself above those of the job.
 const OWN_DESCRIPTORS: u64 = 64;
-
-/// SECBIT_KEEP_CAPS (include/uapi/linux/securebits.h): the one that everybody may set (PR_SET_KEEPCAPS(2const)).
-const KEEP_CAPS: u32 = 1 << 4;
 
 /// A job that is there.
 pub struct Begun {
@@ -83,7 +81,7 @@ pub fn bring_back(
     };
     drop(opening);
     if let Some(user) = user {
-        check_user(&image, user)?;
+        rights::check_user(&image, user)?;
     }
     if let Some(rehearsal) = among.rehearsal {
         rehearsal::shield(&image, rehearsal.own_files(), user)?;
@@ -144,35 +142,6 @@ fn resize(terminal: &OwnedFd, window: WindowSize) -> Result<()> {
         .map_err(|error| EngineError::system("ioctl", "the terminal's size", error))
 }
 
-/// A restore by root must not give anybody more than the user has for whom it is done.
-fn check_user(image: &Image, user: &UserOrder) -> Result<()> {
-    for process in image.processes.values() {
-        for credentials in process.threads.iter().map(|thread| &thread.credentials) {
-            if !are_own(credentials, user) {
-                return Err(EngineError::Unfit {
-                    what: format!(
-                        "process {} has rights that user {} has not",
-                        process.pid, user.uid
-                    ),
-                    way_out: "only a job of that user's own processes can be brought back".into(),
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether these are credentials that the user's own processes can have.
-fn are_own(credentials: &Credentials, user: &UserOrder) -> bool {
-    let [inheritable, permitted, effective, _, ambient] = credentials.capabilities;
-    credentials.uids.iter().all(|uid| *uid == user.uid)
-        && credentials.gids.iter().all(|gid| *gid == user.gid)
-        && credentials.groups.iter().all(|group| user.groups.contains(group))
-        && inheritable | permitted | effective | ambient == 0
-        // All others take CAP_SETPCAP, and make set-user-ID programs fail to give root up.
-        && credentials.securebits & !KEEP_CAPS == 0
-}
-
 /// Descriptors of the job below, parked ones above: the soft limit must allow both. Where the hard one does not, the
 /// two have to lie among each other: whether that is so.
 fn raise_descriptor_limit(first_free: u64, files: u64) -> Result<bool> {
@@ -192,41 +161,4 @@ fn raise_descriptor_limit(first_free: u64, files: u64) -> Result<bool> {
     }
     limits::set_own(Resource::RLIMIT_NOFILE, soft.max(hard), hard).map_err(failed)?;
     Ok(beside > hard)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_comes_back_with_rights_that_they_do_not_have() {
-        let user = UserOrder { uid: 1000, gid: 100, groups: vec![101, 102] };
-        let own = Credentials {
-            uids: [1000; 4],
-            gids: [100; 4],
-            groups: vec![102],
-            capabilities: [0, 0, 0, u64::MAX, 0],
-            securebits: 0,
-        };
-        assert!(are_own(&own, &user));
-        assert!(are_own(&Credentials { securebits: KEEP_CAPS, ..own.clone() }, &user));
-        for index in 0..4 {
-            let mut other = own.clone();
-            other.uids[index] = 0;
-            assert!(!are_own(&other, &user), "uid {index}");
-            let mut other = own.clone();
-            other.gids[index] = 0;
-            assert!(!are_own(&other, &user), "gid {index}");
-        }
-        for set in [0, 1, 2, 4] {
-            let mut other = own.clone();
-            other.capabilities[set] = 1;
-            assert!(!are_own(&other, &user), "capabilities {set}");
-        }
-        assert!(!are_own(&Credentials { groups: vec![0], ..own.clone() }, &user));
-        for bit in (0..32).filter(|bit| 1 << bit != KEEP_CAPS) {
-            let other = Credentials { securebits: 1 << bit, ..own.clone() };
-            assert!(!are_own(&other, &user), "secure bit {bit}");
-        }
-    }
 }

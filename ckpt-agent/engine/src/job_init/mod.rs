@@ -12,6 +12,7 @@ mod lease;
 pub(super) mod namespaces;
 mod reap;
 mod rehearsal;
+mod rights;
 mod stage;
 pub mod stages;
 pub(super) mod world;

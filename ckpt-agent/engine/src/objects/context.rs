@@ -93,6 +93,8 @@ pub struct DumpContext {
     pub external: External,
     /// The job has no IPC namespace of its own: queues and segments are the machine's.
     pub shares_ipc: bool,
+    /// The kernel's number of the job's network namespace, where any of its processes is in another one.
+    pub network: Option<u64>,
     /// The job has other instances: a connection to outside of this one may lead to one of them.
     pub cluster: bool,
     /// Addresses of the machines that the job runs on; empty: not known.

@@ -118,6 +118,7 @@ pub fn furnish<'i>(
         ipc::claim(&mut remote, scratch, &context.graph.ipc, image.pid)?;
     }
     limit(pid, image, context)?;
+    change_root(&mut all[0], image, entry, scratch)?;
     sandbox::put(&mut all, image, entry, scratch, context.user.is_some())?;
     let bounding = context.user.as_ref().map_or(Bounding::Recorded, |_| Bounding::Here);
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
@@ -134,6 +135,29 @@ pub fn furnish<'i>(
         }
     }
     Ok(Furnished { threads: all, image, entry, scratch, pid, lacking })
+}
+
+/// Gives a process its root directory, which takes a right that it may give up afterwards. Threads have it in common.
+fn change_root(
+    leader: &mut StoppedThread,
+    image: &ProcessImage,
+    entry: u64,
+    scratch: Scratch,
+) -> Result<()> {
+    let Some(path) = &image.root_directory else { return Ok(()) };
+    if path.len() >= libc::PATH_MAX as usize || path.contains('\0') {
+        return Err(EngineError::Damaged("a root directory that no path leads to".to_owned()));
+    }
+    let mut remote = Remote::take(leader, entry)?.with_scratch(scratch);
+    remote.memory().write(scratch.data(), format!("{path}\0").as_bytes())?;
+    let changed = remote.call("chroot", libc::SYS_chroot, &[scratch.data()]);
+    changed.map(drop).map_err(|error| EngineError::Unfit {
+        what: format!(
+            "process {}: its root directory {path} cannot be entered: {error}",
+            image.pid
+        ),
+        way_out: "put the directory in place, and restart it as the user who ran it".into(),
+    })
 }
 
 /// The threads of a process while it is completed.

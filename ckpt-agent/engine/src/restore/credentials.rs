@@ -140,6 +140,46 @@ pub fn become_user(
     Ok(())
 }
 
+/// Makes the ids of a process what they were: before it enters a user namespace of its own, in which it may have no numbers for
+/// them. What is made for a user (`by_root`) is entered with that one's rights alone, else with all that it has.
+///
+/// # Errors
+/// EPERM where the one who restores may not act as that user.
+pub fn change_ids(
+    remote: &mut Remote<'_>,
+    scratch: Scratch,
+    thread: &ThreadImage,
+    own: &Credentials,
+    by_root: bool,
+) -> Result<()> {
+    let wanted = &thread.credentials;
+    if wanted.uids == own.uids && wanted.gids == own.gids && same_groups(wanted, own) {
+        return Ok(());
+    }
+    let (at, groups_at) = (scratch.data(), scratch.data() + CAPABILITY_WORDS);
+    let rights = match by_root {
+        true => [0; 3],
+        false => [own.capabilities[1], own.capabilities[1], own.capabilities[0]],
+    };
+    remote.memory().write(at, &capabilities(rights))?;
+    let groups: Vec<u8> = wanted.groups.iter().flat_map(|group| group.to_ne_bytes()).collect();
+    remote.memory().write(groups_at, &groups)?;
+    let mut calls = Calls::default();
+    calls.prctl("PR_SET_KEEPCAPS", libc::PR_SET_KEEPCAPS, [1, 0]);
+    change_user(&mut calls, wanted, own, groups_at);
+    calls.prctl("PR_SET_KEEPCAPS", libc::PR_SET_KEEPCAPS, [0, 0]);
+    // A change of user clears what is effective.
+    calls.must("capset", libc::SYS_capset, &[at, at + 8]);
+    let answers = remote.run(&calls.batch)?;
+    for (name, ticket) in calls.checked {
+        if name == "setgroups" && answers[ticket.0] == -i64::from(libc::EPERM) {
+            return Err(no_right_to_groups(thread));
+        }
+        remote.checked(name, answers[ticket.0])?;
+    }
+    Ok(())
+}
+
 fn no_right_to_groups(thread: &ThreadImage) -> EngineError {
     EngineError::Unfit {
         what: format!(

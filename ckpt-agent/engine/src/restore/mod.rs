@@ -15,6 +15,7 @@ mod layout;
 mod mapped;
 mod memory;
 mod memory_map;
+mod namespaces;
 mod numbers;
 mod of_processes;
 mod posix_timers;
@@ -36,7 +37,9 @@ use protocol::launch::Kept;
 
 use super::error::{EngineError, Result};
 use super::folders;
-use super::graph::{Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer};
+use super::graph::{
+    Credentials, Offer, OwnNamespace, Pid, ProcessImage, RelayEnd, RelayKind, offer,
+};
 use super::inodes;
 use super::ipc;
 use super::job_init::stages::{self, Stage};
@@ -397,9 +400,10 @@ fn rebuild(
         let _completing = stages::begin(Stage::Protect { pid: helper.image.pid });
         complete_memory(helper, files, common, page, context)?;
     }
+    namespaces::enter_all(&mut helpers, context, &own)?;
     {
         let _making = stages::begin(Stage::Threads);
-        make_threads(&mut helpers)?;
+        make_threads(&mut helpers, &image.graph.namespaces)?;
     }
     for helper in &helpers {
         let others = helper.others.values();
@@ -410,6 +414,7 @@ fn rebuild(
     let mut furnished = Vec::with_capacity(helpers.len());
     for helper in helpers {
         let _furnishing = stages::begin(Stage::Furnish { pid: helper.image.pid });
+        let own = namespaces::credentials_of(&helper, &image.graph.namespaces, &own)?;
         furnished.push(completing::furnish(helper, context, &own, numbers)?);
     }
     of_processes::open_all(&mut furnished, image, context, numbers)?;
@@ -498,7 +503,7 @@ type Awaited = (Pid, usize, usize);
 
 /// Makes all threads of all processes. Where numbers can't be asked for, they are taken as the kernel hands them out; what
 /// has slipped away is tried again in its next round.
-fn make_threads(helpers: &mut [Helper<'_>]) -> Result<()> {
+fn make_threads(helpers: &mut [Helper<'_>], namespaces: &[OwnNamespace]) -> Result<()> {
     let mut all: Vec<Awaited> = Vec::new();
     for (process, helper) in helpers.iter().enumerate() {
         let others = helper.image.threads.iter().enumerate().skip(1);
@@ -506,7 +511,12 @@ fn make_threads(helpers: &mut [Helper<'_>]) -> Result<()> {
     }
     if World::of_this_init() == World::Own {
         return all.into_iter().try_for_each(|thread| {
-            make_thread(helpers, thread, threads::Asking::Plainly).map(drop)
+            // To ask for a number is a right in the user namespace that the PID namespace belongs to.
+            let asking = match namespaces::is_among_other_users(&helpers[thread.1], namespaces) {
+                true => threads::Asking::ByTheLast,
+                false => threads::Asking::Plainly,
+            };
+            make_thread(helpers, thread, asking).map(drop)
         });
     }
     let counter = Counter::default();

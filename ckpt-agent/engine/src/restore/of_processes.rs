@@ -6,7 +6,7 @@
 //! to reach into another process is needed for that.
 
 use std::io::IoSlice;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
@@ -21,6 +21,9 @@ use super::super::trace::Remote;
 use super::completing::Furnished;
 use super::image::Image;
 use super::numbers::Numbers;
+
+/// Where the init sees processes.
+const PROC: &str = "/proc";
 
 /// Makes them in place of the placeholders, in this init.
 ///
@@ -75,7 +78,18 @@ fn open_file(
     let holder =
         furnished.iter_mut().find(|one| one.image.descriptors.iter().any(|d| d.file == id));
     let none = || EngineError::Damaged(format!("{path} is open in no process"));
-    match open_in(holder.ok_or_else(none)?, &path, reopen::wanted(flags))? {
+    let holder = holder.ok_or_else(none)?;
+    let made = match holder.image.root_directory.is_some() {
+        // It may not see this /proc.
+        true => {
+            let folder = proc_of(holder, id, context)?;
+            let made = open_in(holder, Some(folder), &path, reopen::wanted(flags))?;
+            holder.remote()?.call("close", libc::SYS_close, &[folder])?;
+            made
+        }
+        false => open_in(holder, None, &path, reopen::wanted(flags))?,
+    };
+    match made {
         Ok(made) => Ok(made),
         // What has ended, and was not waited for, has no memory to show any more.
         Err(Errno::ESRCH) => file.open_of_ended(flags, context),
@@ -87,15 +101,35 @@ fn open_file(
     }
 }
 
-/// The inner error is that of open(2).
-fn open_in(holder: &mut Furnished<'_>, path: &str, flags: i32) -> Result<nix::Result<OwnedFd>> {
+/// Gives a holder a descriptor of this process's /proc, through the placeholder; its number.
+fn proc_of(holder: &mut Furnished<'_>, id: FileId, context: &RestoreContext<'_>) -> Result<u64> {
+    let none = || EngineError::odd("a placeholder", "has no holder");
+    let descriptor = holder.image.descriptors.iter().find(|one| one.file == id).ok_or_else(none)?;
+    let folder =
+        std::fs::File::open(PROC).map_err(|error| EngineError::system("open", PROC, error))?;
+    send(id, folder.as_raw_fd(), context)?;
+    receive(&mut holder.remote()?, descriptor.fd)
+}
+
+/// Opens a file below /proc, from a descriptor of that folder where there is one. The inner error is that of open(2).
+fn open_in(
+    holder: &mut Furnished<'_>,
+    folder: Option<u64>,
+    path: &str,
+    flags: i32,
+) -> Result<nix::Result<OwnedFd>> {
     let process = PidFd::open(holder.pid())?;
     let mut remote = holder.remote()?;
     let at = remote.scratch_data()?;
+    let path = match folder {
+        Some(_) => path.strip_prefix(PROC).unwrap_or(path).trim_start_matches('/'),
+        None => path,
+    };
     let mut bytes = path.as_bytes().to_vec();
     bytes.push(0);
     remote.memory().write(at, &bytes)?;
-    let arguments = [AT_FDCWD.as_raw_fd() as i64 as u64, at, flags as u64, 0];
+    let from = folder.unwrap_or(AT_FDCWD.as_raw_fd() as i64 as u64);
+    let arguments = [from, at, flags as u64, 0];
     let answer = remote.raw(libc::SYS_openat, &arguments)?;
     let number = match remote.checked("openat", answer) {
         Ok(number) => number,
@@ -120,7 +154,7 @@ pub fn install(
         if !context.needs(descriptor.file) {
             continue;
         }
-        send(descriptor.file, context)?;
+        send(descriptor.file, context.parked(descriptor.file)?.as_raw_fd(), context)?;
         let copy = receive(remote, descriptor.fd)?;
         let flags = if descriptor.close_on_exec { libc::O_CLOEXEC as u64 } else { 0 };
         remote.call("dup3", libc::SYS_dup3, &[copy, descriptor.fd as u64, flags])?;
@@ -129,10 +163,11 @@ pub fn install(
     Ok(())
 }
 
-fn send(id: FileId, context: &RestoreContext<'_>) -> Result<()> {
+/// Sends a descriptor through a placeholder.
+fn send(id: FileId, sent: RawFd, context: &RestoreContext<'_>) -> Result<()> {
     let none = || EngineError::odd("a placeholder", "has no other end");
     let to = context.awaiting(id).ok_or_else(none)?.as_raw_fd();
-    let rights = [context.parked(id)?.as_raw_fd()];
+    let rights = [sent];
     let rights = [ControlMessage::ScmRights(&rights)];
     sendmsg::<()>(to, &[IoSlice::new(&[0])], &rights, MsgFlags::empty(), None)
         .map_err(|errno| EngineError::system("sendmsg", "a descriptor", errno))

@@ -21,6 +21,8 @@ const THREAD_FLAGS: u64 = (libc::CLONE_VM
     | libc::CLONE_SYSVSEM) as u64;
 /// How long the number of a thread of the restorer that has ended may stay taken, on however busy a machine.
 const LONGEST_TAKEN: Duration = Duration::from_secs(5);
+/// The number that the caller's PID namespace has given out last (proc_sys_kernel(5)).
+const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
 /// Pause before it is asked for again.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 /// SS_ONSTACK: told by the kernel, not accepted by it.
@@ -33,6 +35,8 @@ const DISABLE: i32 = 2;
 pub enum Asking<'a> {
     /// By asking for it.
     Plainly,
+    /// By telling the kernel which number it has given out last: this process may, whatever the helper may.
+    ByTheLast,
     /// By asking, or else by waiting until its turn comes, if no more than so many others come before.
     Near(&'a Counter, Pid),
     /// Not at all: it may be any.
@@ -52,6 +56,7 @@ pub fn make(
     leader.thread().set_options(FOLLOW_CHILDREN)?;
     let made = match asking {
         Asking::Plainly => make_patiently(leader, wanted, scratch).map(Some),
+        Asking::ByTheLast => make_after_the_last(leader, wanted).map(Some),
         Asking::Near(counter, limit) => make_near(leader, wanted, scratch, (counter, limit)),
         Asking::Not(counter) => make_any(leader, counter).map(Some),
     };
@@ -82,7 +87,10 @@ fn make_near(
             made => return made.map(Some),
         }
     }
-    if !counter.approach_within(wanted, limit) {
+    // Where this process may tell the kernel which number comes next, although the helper may not ask for it.
+    if std::fs::write(LAST_NUMBER, (wanted - 1).to_string()).is_err()
+        && !counter.approach_within(wanted, limit)
+    {
         return Ok(None);
     }
     let made = make_any(leader, counter)?;
@@ -127,6 +135,25 @@ fn make_patiently(leader: &mut Remote<'_>, wanted: i32, scratch: Scratch) -> Res
             }
             made => return made,
         }
+    }
+}
+
+/// A thread with this number, which comes next: nobody else is being born in the job's PID namespace.
+fn make_after_the_last(leader: &mut Remote<'_>, wanted: i32) -> Result<StoppedThread> {
+    let begun = Instant::now();
+    loop {
+        std::fs::write(LAST_NUMBER, (wanted - 1).to_string())
+            .map_err(|error| EngineError::system("write", LAST_NUMBER, error))?;
+        let (_, made) = leader.give_birth("clone", libc::SYS_clone, &[THREAD_FLAGS])?;
+        if made.tid() == wanted {
+            return Ok(made);
+        }
+        let instead = made.tid();
+        end(made, leader.entry_point())?;
+        if begun.elapsed() > LONGEST_TAKEN {
+            return Err(EngineError::odd("clone", format!("thread {instead}")));
+        }
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 

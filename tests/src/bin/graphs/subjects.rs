@@ -12,6 +12,7 @@ use ckptd_tests::{build, network, programs};
 /// Programs with many kinds of kernel objects, several processes, and several sessions.
 const PROGRAMS: &[&str] = &[
     "anon",
+    "chroot",
     "controlterminal",
     "deletedfile",
     "devices",
@@ -36,6 +37,7 @@ const PROGRAMS: &[&str] = &[
     "netlink",
     "opath",
     "orphan",
+    "ownnamespaces",
     "pidfd",
     "pipe",
     "pkeys",

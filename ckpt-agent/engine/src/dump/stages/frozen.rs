@@ -7,6 +7,7 @@ use tracing::debug_span;
 use super::{DumpSettings, Quiesced};
 use crate::doing::{self, Thing};
 use crate::dump::collect::{add_unopened_queues, collect, descriptor_numbers};
+use crate::dump::namespaces;
 use crate::dump::process;
 use crate::dump::sleep::Sleeps;
 use crate::dump::standins;
@@ -146,7 +147,7 @@ impl Frozen {
         let nodes = self.nodes()?;
         self.check_leaders(&nodes)?;
         self.check_root(&nodes)?;
-        self.check_namespaces(&nodes)?;
+        let namespaces = self.own_namespaces(&nodes)?;
         self.check_stand_ins(&nodes)?;
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
@@ -163,6 +164,7 @@ impl Frozen {
             copying: self.settings.copying.clone(),
             copies: std::mem::take(&mut self.copies),
             seen: std::mem::take(&mut self.seen),
+            network: namespaces.network(self.settings.init),
             ..DumpContext::default()
         };
         for (host_pid, node) in &nodes {
@@ -187,7 +189,8 @@ impl Frozen {
             add_unopened_queues(self.settings.init, &mut collected, &mut context)?;
         }
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
-        Ok(Quiesced { frozen: self, nodes, collected, context, relay_states: Vec::new() })
+        let relay_states = Vec::new();
+        Ok(Quiesced { frozen: self, nodes, namespaces, collected, context, relay_states })
     }
 
     /// The end of the first process is told by the init, to whom it is a zombie for a moment: an image of that moment
@@ -240,24 +243,13 @@ impl Frozen {
         Ok(ipc::listed(init, &descriptor_numbers(init)?)?.unwrap_or_default())
     }
 
-    /// SysV shared memory is looked for where the job's init is.
-    fn check_namespaces(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
-        let of = |host_pid: i32| std::fs::read_link(format!("/proc/{host_pid}/ns/ipc")).ok();
-        let Some(own) = of(self.settings.init) else { return Ok(()) };
-        for process in &self.job.processes {
-            if of(process.host_pid).is_some_and(|other| other != own) {
-                let node = &nodes[&process.host_pid];
-                return Err(EngineError::RefusedProcess {
-                    pid: node.pid,
-                    comm: node.comm.clone(),
-                    refusal: Refusal::new(
-                        "is in an IPC namespace of its own",
-                        "run the job without containers of its own",
-                    ),
-                });
-            }
-        }
-        Ok(())
+    /// Namespaces that processes of the job have made for themselves.
+    fn own_namespaces(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<namespaces::Own> {
+        let own = namespaces::Own::find(self.settings.init, &self.job.processes);
+        own.map_err(|(host_pid, error)| {
+            let node = &nodes[&host_pid];
+            error.of(node.pid, &node.comm)
+        })
     }
 
     /// A main thread that has ended while others go on shows nothing in /proc any more.

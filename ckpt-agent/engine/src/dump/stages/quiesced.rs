@@ -11,6 +11,7 @@ use super::snapshot::{ProcessDump, Snapshot, SnapshotData};
 use crate::arch::{Architecture, Current};
 use crate::doing::{self, Thing};
 use crate::dump::collect::Collected;
+use crate::dump::namespaces;
 use crate::dump::offers;
 use crate::dump::process;
 use crate::error::Result;
@@ -28,6 +29,7 @@ use crate::trace::Vdso;
 pub struct Quiesced {
     pub(super) frozen: Frozen,
     pub(super) nodes: BTreeMap<i32, ProcessNode>,
+    pub(super) namespaces: namespaces::Own,
     pub(super) collected: Collected,
     pub(super) context: DumpContext,
     pub(super) relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
@@ -77,6 +79,7 @@ impl Quiesced {
             folders,
             kept: self.frozen.settings.kept.clone(),
             ipc,
+            namespaces: std::mem::take(&mut self.namespaces.all),
             relays,
             remote_shells,
             blobs: Vec::new(),

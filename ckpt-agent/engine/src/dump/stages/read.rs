@@ -167,6 +167,7 @@ impl Quiesced {
         let identity = take_identity(host_pid, &mut mappings)?;
         let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
         let mut inside = process::ask_process(&mut remote, moment)?;
+        self.namespaces.ask(host_pid, &mut remote)?;
         let numbers = process::thread_numbers(&statuses, self.frozen.depth)?;
         inside.timers = posix_timers::ask(&mut remote, &timers, &numbers, moment).map_err(name)?;
         if statuses.first().is_some_and(process::ignores_traps) {
@@ -334,7 +335,8 @@ impl Quiesced {
             executable: MappedFile { path: executable, size: 0, modified_ns: 0, build_id: None },
             working_directory,
             removed_directory,
-            root_directory: None,
+            root_directory: process::root_directory(host_pid)?,
+            namespaces: self.namespaces.of(host_pid),
             umask: reading.status.umask.unwrap_or(0o022),
             nice: i32::try_from(reading.stat.nice).unwrap_or(0),
             dumpable: reading.inside.dumpable,

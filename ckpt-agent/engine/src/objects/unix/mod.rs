@@ -206,6 +206,11 @@ impl ObjectKind for UnixSocket {
             .local_addr()
             .map_err(|error| system("getsockname", error))?;
         let name = path_bytes(&own).filter(|bytes| !bytes.is_empty());
+        if name.as_ref().is_some_and(|name| name.first() == Some(&b'/')) && is_below(probe) {
+            // Whether it was bound there, or before, is not told: one restore would put its file at another place.
+            let what = "a Unix socket with an absolute path, in a process with a root directory of its own";
+            return Err(Refusal::new(what, "bind it to a relative path").into());
+        }
         Ok(Self {
             variety: kind,
             name: name.map(|bytes| named(bytes, probe)),
@@ -250,6 +255,12 @@ impl ObjectKind for UnixSocket {
     }
 }
 
+/// Whether the process that was found with a socket has another root directory than the job.
+fn is_below(probe: &Probe) -> bool {
+    let root = std::fs::read_link(format!("/proc/{}/root", probe.host_pid));
+    root.is_ok_and(|root| root.as_os_str() != "/")
+}
+
 /// A name with what is needed to bind to it again.
 fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
     let mut name = Name { bytes, directory: None, exists: false, bound_to: None, owner: None };
@@ -274,10 +285,10 @@ fn at_path(name: &Name, probe: &Probe) -> Option<Metadata> {
 
 fn seen(name: &Name, probe: &Probe) -> PathBuf {
     let path = Path::new(OsStr::from_bytes(&name.bytes));
-    let directory = Path::new(name.directory.as_deref().unwrap_or("/"));
-    let absolute = directory.join(path);
-    Path::new(&format!("/proc/{}/root", probe.host_pid))
-        .join(absolute.strip_prefix("/").unwrap_or(&absolute))
+    match path.strip_prefix("/") {
+        Ok(below) => Path::new(&format!("/proc/{}/root", probe.host_pid)).join(below),
+        Err(_) => Path::new(&format!("/proc/{}/cwd", probe.host_pid)).join(path),
+    }
 }
 
 impl Name {

@@ -1,0 +1,223 @@
+//! Namespaces that processes of the job have made for themselves: which they are, and what of them can be kept. Decided
+//! before the first call is made inside of any process.
+
+mod content;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::freeze::StoppedProcess;
+use super::super::graph::{NamespaceContent, OwnNamespace};
+use super::super::trace::Remote;
+use content::{UTS_ROOM, host_and_domain};
+
+/// NS_GET_USERNS (ioctl_ns(2)), for all architectures of this engine.
+const GET_USER: u64 = 0xb701;
+/// NS_GET_PARENT
+const GET_PARENT: u64 = 0xb702;
+/// SIOCGSKNS (include/uapi/linux/sockios.h): the network namespace of a socket.
+const GET_NETWORK: u64 = 0x894c;
+/// What a refusal advises.
+const WAY_OUT: &str = "run the job without containers of its own";
+
+/// Files below /proc/PID/ns, and what they are called. The user namespace comes first: others belong to it.
+const KINDS: [(&str, &str); 9] = [
+    ("user", "a user namespace"),
+    ("uts", "a UTS namespace"),
+    ("ipc", "an IPC namespace"),
+    ("net", "a network namespace"),
+    ("mnt", "a mount namespace"),
+    ("cgroup", "a cgroup namespace"),
+    ("pid_for_children", "a PID namespace"),
+    ("time", "a time namespace"),
+    ("time_for_children", "a time namespace"),
+];
+/// Those that each thread can change for itself, without any of its process's other threads.
+const OF_THREADS: [&str; 5] = ["uts", "ipc", "net", "mnt", "cgroup"];
+
+/// Namespaces of a job's processes that are not its init's.
+#[derive(Debug, Default)]
+pub struct Own {
+    /// All of them.
+    pub all: Vec<OwnNamespace>,
+    /// Those that a process is in, by its number on this machine, as places in the list.
+    of: BTreeMap<i32, Vec<u32>>,
+    /// Places by the kernel's name of the namespace.
+    known: HashMap<(&'static str, String), u32>,
+}
+
+impl Own {
+    /// Looks at the namespaces of all processes of a job.
+    ///
+    /// # Errors
+    /// A refusal of what can't be kept, with the number of its process on this machine; failed calls.
+    pub fn find(init: i32, processes: &[StoppedProcess]) -> Result<Self, (i32, EngineError)> {
+        let mut own = Self::default();
+        let of_init = KINDS.map(|(file, _)| name_of(init, file));
+        for process in processes {
+            own.look_at(init, &of_init, process).map_err(|error| (process.host_pid, error))?;
+        }
+        Ok(own)
+    }
+
+    fn look_at(
+        &mut self,
+        init: i32,
+        of_init: &[Option<String>],
+        process: &StoppedProcess,
+    ) -> Result<()> {
+        let pid = process.host_pid;
+        let mut places = Vec::new();
+        for ((file, what), of_init) in KINDS.iter().zip(of_init) {
+            // A kernel without such namespaces has one of them.
+            let (Some(of_init), Some(name)) = (of_init, name_of(pid, file)) else { continue };
+            if *of_init != name {
+                places.push(self.place(init, pid, (file, what), name)?);
+            }
+        }
+        self.check_threads(process)?;
+        if places.is_empty() {
+            return Ok(());
+        }
+        if places.iter().any(|place| self.all[*place as usize].content.is_user()) {
+            content::check_one_user(process)?;
+        }
+        self.of.insert(pid, places);
+        Ok(())
+    }
+
+    /// The place of a namespace in the list, where it comes to stand when it is first met.
+    fn place(
+        &mut self,
+        init: i32,
+        pid: i32,
+        (file, what): (&'static str, &str),
+        name: String,
+    ) -> Result<u32> {
+        if let Some(place) = self.known.get(&(file, name.clone())) {
+            return Ok(*place);
+        }
+        let content = match file {
+            "user" => content::user(pid)?,
+            "uts" => NamespaceContent::Uts { host: String::new(), domain: String::new() },
+            "ipc" => content::ipc(pid)?,
+            "net" => content::network(pid)?,
+            "mnt" => content::mounts(init, pid)?,
+            "cgroup" => NamespaceContent::Cgroup,
+            _ => return Err(refuse(format!("is in {what} of its own"))),
+        };
+        let owner = self.owner(init, pid, file, what)?;
+        let place = self.all.len() as u32;
+        self.all.push(OwnNamespace { owner, content });
+        self.known.insert((file, name), place);
+        Ok(place)
+    }
+
+    /// The user namespace that a namespace belongs to; that of a user namespace is the one that it was made in.
+    fn owner(&self, init: i32, pid: i32, file: &str, what: &str) -> Result<Option<u32>> {
+        let path = format!("/proc/{pid}/ns/{file}");
+        let opened =
+            File::open(&path).map_err(|error| EngineError::system("open", &path, error))?;
+        let request = if file == "user" { GET_PARENT } else { GET_USER };
+        let owner = related(&opened, request)?;
+        let inode = nix::sys::stat::fstat(&owner)
+            .map_err(|errno| EngineError::system("fstat", &path, errno))?
+            .st_ino;
+        let name = format!("user:[{inode}]");
+        if name_of(init, "user").as_ref() == Some(&name) {
+            return Ok(None);
+        }
+        match self.known.get(&("user", name)) {
+            Some(place) if file != "user" => Ok(Some(*place)),
+            _ => Err(refuse(format!("is in {what} within another one of its own"))),
+        }
+    }
+
+    /// The kernel's number of the init's network namespace, where any process has another one.
+    pub fn network(&self, init: i32) -> Option<u64> {
+        let is_one = |one: &OwnNamespace| matches!(one.content, NamespaceContent::Network { .. });
+        let any = self.all.iter().any(is_one);
+        any.then(|| std::fs::metadata(format!("/proc/{init}/ns/net")).ok())
+            .flatten()
+            .map(|found| found.ino())
+    }
+
+    /// The namespaces of a process, as places in the list.
+    pub fn of(&self, pid: i32) -> Vec<u32> {
+        self.of.get(&pid).cloned().unwrap_or_default()
+    }
+
+    /// Asks for what only a process itself tells of its namespaces: the names of uname(2).
+    ///
+    /// # Errors
+    /// Failed calls.
+    pub fn ask(&mut self, pid: i32, remote: &mut Remote<'_>) -> Result<()> {
+        for place in self.of.get(&pid).into_iter().flatten() {
+            let NamespaceContent::Uts { host, domain } = &mut self.all[*place as usize].content
+            else {
+                continue;
+            };
+            let at = remote.scratch_data()?;
+            remote.call("uname", libc::SYS_uname, &[at])?;
+            let mut answer = [0; UTS_ROOM as usize];
+            remote.memory().read(at, &mut answer)?;
+            (*host, *domain) = host_and_domain(&answer);
+        }
+        Ok(())
+    }
+
+    /// All threads of a process must be in the same ones.
+    fn check_threads(&self, process: &StoppedProcess) -> Result<()> {
+        let Some((leader, others)) = process.threads.split_first() else { return Ok(()) };
+        if others.is_empty() {
+            return Ok(());
+        }
+        let of = |tid: i32| OF_THREADS.map(|file| name_of(tid, file));
+        let of_leader = of(leader.tid());
+        match others.iter().all(|thread| of(thread.tid()) == of_leader) {
+            true => Ok(()),
+            false => Err(refuse("has threads in different namespaces".to_owned())),
+        }
+    }
+}
+
+/// A namespace of a process as the kernel names it; `None`: there are none of this kind, or it does not tell.
+fn name_of(pid: i32, file: &str) -> Option<String> {
+    let link = std::fs::read_link(format!("/proc/{pid}/ns/{file}")).ok()?;
+    Some(link.to_str()?.to_owned())
+}
+
+/// Refuses a socket that was made in another network namespace than `home`: a restore makes all sockets there.
+///
+/// # Errors
+/// The refusal, without the names of its process and descriptor.
+pub fn check_network(socket: impl AsFd, home: u64) -> Result<()> {
+    // Who has no rights over the namespace gets no answer: then it is not one that the job has made.
+    let Ok(network) = related(socket, GET_NETWORK) else { return Ok(()) };
+    let found = nix::sys::stat::fstat(&network);
+    match found.map_err(|errno| EngineError::system("fstat", "a namespace", errno))?.st_ino == home
+    {
+        true => Ok(()),
+        false => {
+            Err(Refusal::new("a socket in a network namespace of the job's own", WAY_OUT).into())
+        }
+    }
+}
+
+/// The namespace that one belongs to, or was made in, or that a socket was made in.
+fn related(of: impl AsFd, request: u64) -> Result<OwnedFd> {
+    // SAFETY: these requests take no argument; the answer is checked before it is used.
+    let fd = unsafe { libc::ioctl(of.as_fd().as_raw_fd(), request as _) };
+    if fd < 0 {
+        return Err(EngineError::last_os("ioctl", "the owner of a namespace"));
+    }
+    // SAFETY: the kernel just made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn refuse(what: String) -> EngineError {
+    Refusal::new(what, WAY_OUT).into()
+}

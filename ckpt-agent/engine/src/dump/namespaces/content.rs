@@ -1,0 +1,225 @@
+//! What namespaces say. One that holds what no image has is refused.
+
+use std::collections::BTreeMap;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::freeze::StoppedProcess;
+use super::super::super::graph::{IdRange, NamespaceContent};
+use super::super::super::proc::read_text;
+use super::refuse;
+
+/// Bytes of struct new_utsname (include/uapi/linux/utsname.h): six texts.
+pub const UTS_ROOM: u64 = 6 * UTS_TEXT as u64;
+/// Bytes of each.
+const UTS_TEXT: usize = 65;
+/// Most lines of a map of users or groups (user_namespaces(7)).
+const MOST_RANGES: usize = 340;
+/// A folder over which a file system lies for a moment.
+const PASSING: &str = "/proc";
+/// Addresses of a loopback device that is up, in fib_trie.
+const LOOPBACK: [&str; 4] = ["0.0.0.0", "127.0.0.0", "127.0.0.1", "127.255.255.255"];
+
+/// The host's and the domain's name in the answer of uname(2).
+pub fn host_and_domain(answer: &[u8]) -> (String, String) {
+    let text = |index: usize| {
+        let bytes = answer.get(index * UTS_TEXT..(index + 1) * UTS_TEXT).unwrap_or_default();
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    };
+    (text(1), text(5))
+}
+
+fn file_of(pid: i32, name: &str) -> Result<String> {
+    read_text(&format!("/proc/{pid}/{name}"))?.ok_or(EngineError::Gone(pid))
+}
+
+/// A user namespace by its maps.
+pub(super) fn user(pid: i32) -> Result<NamespaceContent> {
+    let map = |name: &str| {
+        let text = file_of(pid, name)?;
+        let ranges: Option<Vec<IdRange>> = text.lines().map(range).collect();
+        ranges
+            .filter(|ranges| ranges.len() <= MOST_RANGES)
+            .ok_or_else(|| EngineError::odd(format!("/proc/{pid}/{name}"), text))
+    };
+    let may_set_groups = file_of(pid, "setgroups")?.trim_end() == "allow";
+    Ok(NamespaceContent::User { uids: map("uid_map")?, gids: map("gid_map")?, may_set_groups })
+}
+
+fn range(line: &str) -> Option<IdRange> {
+    let mut numbers = line.split_whitespace().map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    Some(IdRange(next()?, next()?, next()?))
+}
+
+/// Users and groups are those of the job's own user namespace, and become a process's before it enters its own: they are
+/// all threads'.
+pub(super) fn check_one_user(process: &StoppedProcess) -> Result<()> {
+    let Some((leader, others)) = process.threads.split_first() else { return Ok(()) };
+    let of = |tid: i32| -> Result<Vec<String>> {
+        let text = file_of(tid, "status")?;
+        let ids = ["Uid:", "Gid:", "Groups:"];
+        let lines = text.lines().filter(|line| ids.iter().any(|id| line.starts_with(id)));
+        Ok(lines.map(str::to_owned).collect())
+    };
+    let of_leader = of(leader.tid())?;
+    for thread in others {
+        if of(thread.tid())? != of_leader {
+            let what = "has threads of different users in a user namespace of its own";
+            return Err(refuse(what.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// A network namespace with nothing but its loopback device.
+pub(super) fn network(pid: i32) -> Result<NamespaceContent> {
+    let with = |what: String| {
+        Err(refuse(format!("is in a network namespace of its own, in which there is {what}")))
+    };
+    let devices = file_of(pid, "net/dev")?;
+    let mut names = devices.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim()));
+    if let Some(name) = names.find(|name| *name != "lo") {
+        return with(format!("a device {name}"));
+    }
+    let tree = file_of(pid, "net/fib_trie")?;
+    let addresses: Vec<&str> = tree.lines().filter_map(address).collect();
+    if let Some(other) = addresses.iter().find(|one| !LOOPBACK.contains(one)) {
+        return with(format!("an address {other}"));
+    }
+    Ok(NamespaceContent::Network { loopback_up: addresses.contains(&"127.0.0.1") })
+}
+
+/// The address of a leaf of fib_trie.
+fn address(line: &str) -> Option<&str> {
+    line.trim_start().strip_prefix("|-- ")
+}
+
+/// A mount namespace in which the same is mounted as in that of the job's init.
+pub(super) fn mounts(init: i32, pid: i32) -> Result<NamespaceContent> {
+    let of = |pid: i32| file_of(pid, "mountinfo").map(|text| mounted(&text));
+    if of(init)? == of(pid)? {
+        return Ok(NamespaceContent::Mounts);
+    }
+    Err(refuse("is in a mount namespace of its own, with mounts of its own".to_owned()))
+}
+
+/// What is mounted, how often each (proc_pid_mountinfo(5)), without numbers and propagation.
+fn mounted(text: &str) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for line in text.lines() {
+        let (mount, file_system) = line.split_once(" - ").unwrap_or((line, ""));
+        let fields: Vec<&str> = mount.split(' ').skip(2).take(4).collect();
+        *all.entry(format!("{} - {file_system}", fields.join(" "))).or_default() += 1;
+    }
+    all
+}
+
+/// An IPC namespace without an object in it. Only root may look into it.
+pub(super) fn ipc(pid: i32) -> Result<NamespaceContent> {
+    let held = if nix::unistd::geteuid().is_root() {
+        // A thread of its own: what it enters is its alone, and ends with it.
+        let looked = std::thread::scope(|scope| scope.spawn(|| objects(pid)).join());
+        looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
+    } else {
+        None
+    };
+    match held {
+        Some(0) => Ok(NamespaceContent::Ipc),
+        Some(_) => {
+            Err(refuse("is in an IPC namespace of its own, in which there are objects".to_owned()))
+        }
+        None => Err(refuse("is in an IPC namespace of its own".to_owned())),
+    }
+}
+
+/// How many objects there are in the IPC namespace of a process; `None`: this process may not enter it.
+fn objects(pid: i32) -> Result<Option<usize>> {
+    let path = format!("/proc/{pid}/ns/ipc");
+    let failed = |call, what: &str| {
+        let what = what.to_owned();
+        move |errno: nix::errno::Errno| EngineError::system(call, what, errno)
+    };
+    let namespace = std::fs::File::open(&path)
+        .map_err(|error| EngineError::system("open", path.as_str(), error))?;
+    if unshare(CloneFlags::CLONE_NEWNS).is_err()
+        || setns(&namespace, CloneFlags::CLONE_NEWIPC).is_err()
+    {
+        return Ok(None);
+    }
+    let mut count = 0;
+    for list in ["shm", "sem", "msg"] {
+        // The first line names the columns.
+        let text = read_text(&format!("/proc/sysvipc/{list}"))?.unwrap_or_default();
+        count += text.lines().skip(1).count();
+    }
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(failed("mount", "/ as private"))?;
+    match mount(Some("mqueue"), PASSING, Some("mqueue"), MsFlags::empty(), none) {
+        Err(nix::errno::Errno::ENODEV) => return Ok(Some(count)),
+        other => other.map_err(failed("mount", "message queues"))?,
+    }
+    let queues = std::fs::read_dir(PASSING).map(Iterator::count);
+    umount2(PASSING, MntFlags::MNT_DETACH).map_err(failed("umount", "message queues"))?;
+    let queues = queues.map_err(|error| EngineError::system("read", "message queues", error))?;
+    Ok(Some(count + queues))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read() {
+        let mut answer = vec![0; UTS_ROOM as usize];
+        answer[65..69].copy_from_slice(b"host");
+        answer[325..329].copy_from_slice(b"dom\0");
+        assert_eq!(host_and_domain(&answer), ("host".to_owned(), "dom".to_owned()));
+        assert_eq!(host_and_domain(&[]), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn maps_are_read() {
+        assert_eq!(range("         0       1000          1"), Some(IdRange(0, 1000, 1)));
+        assert_eq!(range("0 1000"), None);
+        assert_eq!(range("0 -1 1"), None);
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        assert_eq!(address("     +-- 127.0.0.0/8 2 0 2"), None);
+        assert_eq!(address("        |-- 10.1.2.3"), Some("10.1.2.3"));
+        assert_eq!(address("           /32 host LOCAL"), None);
+        assert_eq!(address("Main:"), None);
+    }
+
+    #[test]
+    fn the_same_mounts_are_told_whatever_their_numbers_are() {
+        let one = "22 28 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw\n";
+        let other = "91 97 0:20 / /sys rw,nosuid master:7 - sysfs sysfs rw\n";
+        assert_eq!(mounted(one), mounted(other));
+        assert_ne!(mounted(one), mounted(&one.repeat(2)));
+        assert_ne!(mounted(one), mounted(&one.replace("0:20", "0:21")));
+        assert_ne!(mounted(one), mounted(&one.replace("rw,nosuid", "ro,nosuid")));
+    }
+
+    #[test]
+    fn the_loopback_device_is_told_by_its_address() {
+        std::thread::spawn(|| {
+            if unshare(CloneFlags::CLONE_NEWNET).is_err() {
+                return;
+            }
+            // SAFETY: a call without arguments.
+            let own = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+            let found = network(own);
+            let expected = NamespaceContent::Network { loopback_up: false };
+            assert!(found.is_ok_and(|found| found == expected));
+        })
+        .join()
+        .unwrap();
+    }
+}

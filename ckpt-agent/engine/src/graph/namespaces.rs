@@ -1,0 +1,82 @@
+//! Namespaces that processes of a job have made for themselves (namespaces(7)).
+
+use serde::{Deserialize, Serialize};
+
+/// A namespace that is not the one of the job's init.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnNamespace {
+    /// The user namespace that it belongs to, among those of the image; none: the job's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
+    /// What it is, and what it says.
+    pub content: NamespaceContent,
+}
+
+/// What a namespace says, as far as that is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self", rename_all = "snake_case")]
+pub enum NamespaceContent {
+    /// uts_namespaces(7)
+    Uts {
+        /// sethostname(2)
+        host: String,
+        /// setdomainname(2)
+        domain: String,
+    },
+    /// Without any object in it (ipc_namespaces(7)).
+    Ipc,
+    /// With the loopback device alone (network_namespaces(7)).
+    Network {
+        /// The device is up.
+        loopback_up: bool,
+    },
+    /// With the mounts of the job's (mount_namespaces(7)).
+    Mounts,
+    /// cgroup_namespaces(7)
+    Cgroup,
+    /// user_namespaces(7)
+    User {
+        /// uid_map
+        uids: Vec<IdRange>,
+        /// gid_map
+        gids: Vec<IdRange>,
+        /// setgroups(2) may be called in it.
+        may_set_groups: bool,
+    },
+}
+protocol::tagged!(NamespaceContent, "kind");
+
+impl NamespaceContent {
+    /// The flag of unshare(2) and setns(2).
+    pub fn flag(&self) -> libc::c_int {
+        match self {
+            Self::Uts { .. } => libc::CLONE_NEWUTS,
+            Self::Ipc => libc::CLONE_NEWIPC,
+            Self::Network { .. } => libc::CLONE_NEWNET,
+            Self::Mounts => libc::CLONE_NEWNS,
+            Self::Cgroup => libc::CLONE_NEWCGROUP,
+            Self::User { .. } => libc::CLONE_NEWUSER,
+        }
+    }
+
+    /// Its file below /proc/PID/ns.
+    pub fn file(&self) -> &'static str {
+        match self {
+            Self::Uts { .. } => "uts",
+            Self::Ipc => "ipc",
+            Self::Network { .. } => "net",
+            Self::Mounts => "mnt",
+            Self::Cgroup => "cgroup",
+            Self::User { .. } => "user",
+        }
+    }
+
+    /// Whether it is a user namespace.
+    pub fn is_user(&self) -> bool {
+        matches!(self, Self::User { .. })
+    }
+}
+
+/// A line of uid_map or gid_map: first number inside, first number in the job's user namespace, how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdRange(pub u32, pub u32, pub u32);

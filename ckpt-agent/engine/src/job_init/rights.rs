@@ -1,0 +1,136 @@
+//! Whom a restore by root may make a process of: nobody gets more than the user has for whom it is done.
+
+use super::super::error::{EngineError, Result};
+use super::super::graph::{Credentials, IdRange, NamespaceContent, OwnNamespace, ProcessImage};
+use super::super::restore::Image;
+use super::UserOrder;
+
+/// SECBIT_KEEP_CAPS (include/uapi/linux/securebits.h): the one that everybody may set (PR_SET_KEEPCAPS(2const)).
+const KEEP_CAPS: u32 = 1 << 4;
+
+/// Refuses an image of what the user's own processes can't be.
+///
+/// # Errors
+/// [`EngineError::Unfit`], with the process named.
+pub(super) fn check_user(image: &Image, user: &UserOrder) -> Result<()> {
+    for process in image.processes.values() {
+        let Some(in_own) = user_namespace(process, &image.graph.namespaces, user) else {
+            return Err(has_not(process, user, "namespaces or a root directory"));
+        };
+        let threads = process.threads.iter();
+        if !threads.map(|thread| &thread.credentials).all(|all| are_own(all, user, in_own)) {
+            return Err(has_not(process, user, "rights"));
+        }
+    }
+    Ok(())
+}
+
+fn has_not(process: &ProcessImage, user: &UserOrder, what: &str) -> EngineError {
+    EngineError::Unfit {
+        what: format!("process {} has {what} that user {} has not", process.pid, user.uid),
+        way_out: "only a job of that user's own processes can be brought back".into(),
+    }
+}
+
+/// Whether these are credentials that the user's own processes can have. Rights in a user namespace of their own (`in_own`)
+/// are none outside of it.
+fn are_own(credentials: &Credentials, user: &UserOrder, in_own: bool) -> bool {
+    let [inheritable, permitted, effective, _, ambient] = credentials.capabilities;
+    credentials.uids.iter().all(|uid| *uid == user.uid)
+        && credentials.gids.iter().all(|gid| *gid == user.gid)
+        && credentials.groups.iter().all(|group| user.groups.contains(group))
+        && (in_own || inheritable | permitted | effective | ambient == 0)
+        // All others take CAP_SETPCAP, and make set-user-ID programs fail to give root up.
+        && (in_own || credentials.securebits & !KEEP_CAPS == 0)
+}
+
+/// Whether a process is in a user namespace of its own; `None`: it is in one, or in another namespace, or has a root directory,
+/// that the user has no right to. What belongs to the job's user namespace is root's to make: set-user-ID programs would
+/// find in it what the user has put there.
+fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder) -> Option<bool> {
+    let mut in_own = false;
+    for place in &process.namespaces {
+        let one = all.get(*place as usize)?;
+        match &one.content {
+            NamespaceContent::User { uids, gids, may_set_groups } => {
+                let maps_own = maps_alone(uids, user.uid) && maps_alone(gids, user.gid);
+                if !maps_own || (*may_set_groups && !gids.is_empty()) {
+                    return None;
+                }
+                in_own = true;
+            }
+            _ => {
+                one.owner?;
+            }
+        }
+    }
+    (in_own || process.root_directory.is_none()).then_some(in_own)
+}
+
+/// Whether a map has no number but this one: that is what a user may write without a right (user_namespaces(7)).
+fn maps_alone(ranges: &[IdRange], id: u32) -> bool {
+    match ranges {
+        [] => true,
+        [IdRange(_, outside, count)] => (*outside, *count) == (id, 1),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user() -> UserOrder {
+        UserOrder { uid: 1000, gid: 100, groups: vec![101, 102] }
+    }
+
+    fn own() -> Credentials {
+        Credentials {
+            uids: [1000; 4],
+            gids: [100; 4],
+            groups: vec![102],
+            capabilities: [0, 0, 0, u64::MAX, 0],
+            securebits: 0,
+        }
+    }
+
+    #[test]
+    fn nobody_comes_back_with_rights_that_they_do_not_have() {
+        let (user, own) = (user(), own());
+        assert!(are_own(&own, &user, false));
+        assert!(are_own(&Credentials { securebits: KEEP_CAPS, ..own.clone() }, &user, false));
+        for index in 0..4 {
+            let mut other = own.clone();
+            other.uids[index] = 0;
+            assert!(!are_own(&other, &user, true), "uid {index}");
+            let mut other = own.clone();
+            other.gids[index] = 0;
+            assert!(!are_own(&other, &user, true), "gid {index}");
+        }
+        for set in [0, 1, 2, 4] {
+            let mut other = own.clone();
+            other.capabilities[set] = 1;
+            assert!(!are_own(&other, &user, false), "capabilities {set}");
+            assert!(are_own(&other, &user, true), "capabilities {set}");
+        }
+        assert!(!are_own(&Credentials { groups: vec![0], ..own.clone() }, &user, true));
+        for bit in (0..32).filter(|bit| 1 << bit != KEEP_CAPS) {
+            let other = Credentials { securebits: 1 << bit, ..own.clone() };
+            assert!(!are_own(&other, &user, false), "secure bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_user_maps_no_other_number() {
+        assert!(maps_alone(&[], 1000));
+        assert!(maps_alone(&[IdRange(0, 1000, 1)], 1000));
+        for ranges in [
+            &[IdRange(0, 0, 1)][..],
+            &[IdRange(0, 1000, 2)],
+            &[IdRange(0, 999, 2)],
+            &[IdRange(0, 1000, 1), IdRange(1, 0, 1)],
+        ] {
+            assert!(!maps_alone(ranges, 1000), "{ranges:?}");
+        }
+    }
+}

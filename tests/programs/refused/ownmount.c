@@ -1,0 +1,15 @@
+/* A mount namespace of a process's own in which something else is mounted. */
+#include "../namespaces.h"
+#include <sys/mount.h>
+
+int main(int argc, char **argv)
+{
+	conform_start(argc, argv);
+	BUILD(mkdir(conform_path("mounted"), 0700));
+	become_inside(0, CLONE_NEWNS);
+	BUILD(mount("none", conform_path("mounted"), "tmpfs", 0, NULL));
+	conform_expect_refusal(getpid(), -1);
+	conform_ready();
+	conform_wait();
+	conform_pass();
+}
