@@ -11,6 +11,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::Pid;
 use super::super::sys::procfs_ended;
 use super::paths::{leads_to_it, without_mark};
+use super::nsfile;
 use super::{DumpContext, Fate, FdInfo, ObjectKind, Probe, RestoreContext, Saved, reopen};
 
 /// Magic number of procfs (include/uapi/linux/magic.h).
@@ -96,6 +97,14 @@ impl ProcessFile {
             .map_err(|errno| self.unfit(errno))
     }
 
+    /// The flags that it is opened with again.
+    pub fn wanted(&self, flags: i32) -> i32 {
+        match nsfile::is_file(&self.name) {
+            true => reopen::wanted(flags) & !libc::O_NOFOLLOW,
+            false => reopen::wanted(flags),
+        }
+    }
+
     /// Why it is not there.
     pub fn unfit(&self, errno: Errno) -> EngineError {
         let of = match self.pid {
@@ -131,12 +140,18 @@ impl ProcessFile {
 
 impl ObjectKind for ProcessFile {
     fn recognise(probe: &Probe) -> bool {
-        take_apart(&probe.link).is_some_and(|(pid, ..)| pid != FIRST)
-            && fstatfs(&probe.copy)
-                .is_ok_and(|found| found.filesystem_type() == FsType(PROCFS as _))
+        let is_of_process = || {
+            take_apart(&probe.link).is_some_and(|(pid, ..)| pid != FIRST)
+                && fstatfs(&probe.copy)
+                    .is_ok_and(|found| found.filesystem_type() == FsType(PROCFS as _))
+        };
+        is_of_process() || nsfile::is_one(probe)
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
+        if nsfile::is_one(probe) {
+            return nsfile::as_file(probe, context);
+        }
         let Some((pid, thread, name)) = take_apart(without_mark(&probe.link)) else {
             return Err(probe.unknown().into());
         };

@@ -83,11 +83,11 @@ fn open_file(
         // It may not see this /proc.
         true => {
             let folder = proc_of(holder, id, context)?;
-            let made = open_in(holder, Some(folder), &path, reopen::wanted(flags))?;
+            let made = open_in(holder, Some(folder), &path, file.wanted(flags))?;
             holder.remote()?.call("close", libc::SYS_close, &[folder])?;
             made
         }
-        false => open_in(holder, None, &path, reopen::wanted(flags))?,
+        false => open_in(holder, None, &path, file.wanted(flags))?,
     };
     match made {
         Ok(made) => Ok(made),

@@ -138,6 +138,7 @@ impl Image {
             folders: Vec::new(),
             kept: Default::default(),
             ipc: ckpt_engine::graph::IpcObjects::default(),
+            namespaces: Vec::new(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: Vec::new(),
