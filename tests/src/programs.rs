@@ -2,6 +2,7 @@
 //!
 //! A line ` * conform: WORDS` may hold:
 //! - `optional`: not promised; a refusal at checkpoint time passes, a wrong restart does not;
+//! - `unrehearsable`: ckptd says of its restart that it can't be rehearsed;
 //! - `root`: runs as root only;
 //! - `user`: runs as an ordinary user only;
 //! - `pause=MS`: time between the end of the job and its restart;
@@ -23,6 +24,8 @@ pub struct Program {
     pub refused: bool,
     /// May the checkpoint be refused?
     pub optional: bool,
+    /// Must a rehearsal say that it can't be one?
+    pub unrehearsable: bool,
     /// Makes sense as root only.
     pub root_only: bool,
     /// Makes sense as an ordinary user only.
@@ -61,6 +64,7 @@ fn describe(name: String, source: PathBuf, text: &str, refused: bool) -> Program
         about: String::new(),
         refused,
         optional: false,
+        unrehearsable: false,
         root_only: false,
         user_only: false,
         pause: Duration::ZERO,
@@ -76,6 +80,7 @@ fn describe(name: String, source: PathBuf, text: &str, refused: bool) -> Program
         for word in words.split_whitespace() {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("optional", _) => program.optional = true,
+                ("unrehearsable", _) => program.unrehearsable = true,
                 ("root", _) => program.root_only = true,
                 ("user", _) => program.user_only = true,
                 ("pause", ms) => program.pause = Duration::from_millis(ms.parse().unwrap_or(0)),

@@ -19,7 +19,7 @@ const LIMIT: usize = 100_000;
 /// description.
 ///
 /// # Errors
-/// A refusal of leases and delegations; lines that are not understood.
+/// A refusal of delegations, and of leases that are being broken; lines that are not understood.
 pub fn read(info: &FdInfo) -> Result<Vec<Lock>> {
     let locks: Result<Vec<Lock>> = info.lines("lock").take(LIMIT + 1).map(parse).collect();
     let locks = locks?;
@@ -43,7 +43,8 @@ pub fn restore_of_description(fd: BorrowedFd<'_>, lock: &Lock) -> Result<()> {
             checked(answer, fd)
         }
         LockKind::Description => set(fd, libc::F_OFD_SETLK, lock),
-        LockKind::Process => Ok(()),
+        // Set by the process, and when nothing is open any more.
+        LockKind::Process | LockKind::Lease => Ok(()),
     }
 }
 
@@ -82,13 +83,18 @@ fn checked(answer: libc::c_int, fd: BorrowedFd<'_>) -> Result<()> {
 fn parse(line: &str) -> Result<Lock> {
     let odd = || EngineError::odd("a lock in fdinfo", line);
     let fields: Vec<&str> = line.split_whitespace().collect();
-    let [_, kind, _, access, _, _, start, end] = fields.as_slice() else { return Err(odd()) };
+    let [_, kind, state, access, _, _, start, end] = fields.as_slice() else { return Err(odd()) };
     let kind = match *kind {
         "FLOCK" => LockKind::Flock,
         "OFDLCK" => LockKind::Description,
         "POSIX" => LockKind::Process,
-        "LEASE" | "DELEG" => {
-            return Err(Refusal::new("a lease on a file", "give it up with F_UNLCK").into());
+        "LEASE" if *state == "ACTIVE" => LockKind::Lease,
+        "LEASE" => {
+            let what = "a lease on a file that somebody else is about to open";
+            return Err(Refusal::passing(what, "give it up with F_UNLCK").into());
+        }
+        "DELEG" => {
+            return Err(Refusal::new("a delegation of a file", "give it up with F_UNLCK").into());
         }
         _ => return Err(odd()),
     };
@@ -129,8 +135,12 @@ mod tests {
                 Lock { kind: LockKind::Process, exclusive: false, start: 5, length: 10 },
             ]
         );
+        let leased = FdInfo::parse("lock:\t1: LEASE  ACTIVE    WRITE 1 fe:00:1 0 EOF".into());
+        let lease = Lock { kind: LockKind::Lease, exclusive: true, start: 0, length: 0 };
+        assert_eq!(read(&leased).unwrap(), [lease]);
         for bad in [
-            "lock: 1: LEASE  ACTIVE    READ 1 fe:00:1 0 EOF",
+            "lock: 1: LEASE  BREAKING  READ 1 fe:00:1 0 EOF",
+            "lock: 1: DELEG  ACTIVE    READ 1 fe:00:1 0 EOF",
             "lock: 1: POSIX  ADVISORY  READ 1 fe:00:1 9 3",
             "lock: nonsense",
         ] {

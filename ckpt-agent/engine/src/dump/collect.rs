@@ -114,6 +114,7 @@ pub fn collect(
 
 /// Reads an open file description.
 fn read(probe: &Probe, context: &mut DumpContext) -> Result<Object> {
+    probe.info.lines("lock").for_each(|lock| context.leased.add(probe.inode().1, lock));
     if let Some(home) = context.network.filter(|_| probe.file_type() == S_IFSOCK) {
         namespaces::check_network(&probe.copy, home)?;
     }

@@ -201,6 +201,9 @@ impl Walk<'_> {
                 },
             );
         }
+        if self.context.leased.has(key.1) {
+            return Ok(self.leave(path, "somebody has a lease on it".to_owned()));
+        }
         let size = stat.st_size.max(0) as u64;
         if !self.context.has_room_for(size) {
             let limit = self.context.files_limit;

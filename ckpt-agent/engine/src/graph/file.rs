@@ -83,4 +83,6 @@ pub enum LockKind {
     Description,
     /// fcntl(2) F_SETLK: of the process.
     Process,
+    /// fcntl(2) F_SETLEASE: of the open file description, on the whole file.
+    Lease,
 }

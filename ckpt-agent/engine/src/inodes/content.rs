@@ -32,22 +32,28 @@ pub fn read(fd: BorrowedFd<'_>, size: u64, copying: &Copying) -> Result<BlobData
     // writing only or for direct access.
     match reopen::reopen(fd, libc::O_RDONLY | libc::O_NOATIME | libc::O_NONBLOCK) {
         Ok(own) => read_moving(own.as_fd(), size, copying),
-        Err(_) => {
-            let unreadable = |errno: Errno| {
-                Refusal::new(
-                    format!("its content cannot be read ({})", errno.desc()),
-                    "give its owner the permission to read it",
-                )
-            };
-            let offset = lseek64(fd, 0, Whence::SeekCur).map_err(unreadable)?;
-            let mut byte = [0];
-            nix::sys::uio::pread(fd, &mut byte, 0).map_err(unreadable)?;
-            let content = read_moving(fd, size, copying);
-            lseek64(fd, offset, Whence::SeekSet)
-                .map_err(|errno| EngineError::system("lseek", "a file of the job", errno))?;
-            content
-        }
+        Err(_) => read_through(fd, size, copying),
     }
+}
+
+/// As [`read`], but by this very description, whose holders stand still.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_through(fd: BorrowedFd<'_>, size: u64, copying: &Copying) -> Result<BlobData> {
+    let unreadable = |errno: Errno| {
+        Refusal::new(
+            format!("its content cannot be read ({})", errno.desc()),
+            "give its owner the permission to read it",
+        )
+    };
+    let offset = lseek64(fd, 0, Whence::SeekCur).map_err(unreadable)?;
+    let mut byte = [0];
+    nix::sys::uio::pread(fd, &mut byte, 0).map_err(unreadable)?;
+    let content = read_moving(fd, size, copying);
+    lseek64(fd, offset, Whence::SeekSet)
+        .map_err(|errno| EngineError::system("lseek", "a file of the job", errno))?;
+    content
 }
 
 fn read_moving(fd: BorrowedFd<'_>, size: u64, copying: &Copying) -> Result<BlobData> {

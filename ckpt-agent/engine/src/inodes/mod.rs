@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 
 use nix::sys::stat::FileStat;
 
-use super::error::Result;
+use super::error::{Refusal, Result};
 use super::graph::{CarriedInode, InodeId, Origin};
 use super::objects::{BlobData, DumpContext, Probe, reopen};
 use super::sys::huge_memory;
@@ -137,6 +137,10 @@ pub fn take_probe(context: &mut DumpContext, probe: &Probe, named: bool) -> Resu
     // Such a descriptor gives its holder no right to the content.
     let opened = match reopen::readable(probe.flags) {
         true => None,
+        false if context.leased.has(probe.inode().1) => {
+            let what = "a lease on a file that is not open for reading";
+            return Err(Refusal::new(what, "open it for reading, too").into());
+        }
         false => Some(context.open_to_read(copy, &probe.link)?),
     };
     let origin = if named {

@@ -11,7 +11,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{OuterEnd, Pid};
 use super::super::late::{Connecting, Installed, NamedSocket};
 use super::super::objects::{RestoreContext, StdioRole};
-use super::super::restore::{Image, Standing, own_stack, restore};
+use super::super::restore::{Image, Standing, own_stack, refuse_rehearsal, restore};
 use super::super::split::PartOrder;
 use super::super::sys::{limits, tty};
 use super::UserOrder;
@@ -84,6 +84,7 @@ pub fn bring_back(
         rights::check_user(&image, user)?;
     }
     if let Some(rehearsal) = among.rehearsal {
+        refuse_rehearsal(&image.graph.files)?;
         rehearsal::shield(&image, rehearsal.own_files(), user)?;
     }
     let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;

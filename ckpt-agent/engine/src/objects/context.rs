@@ -15,6 +15,7 @@ use super::super::inodes::ahead::{Copies, Taken};
 use super::super::inodes::copying::{Bytes, Copying};
 use super::super::job_init::UserOrder;
 use super::super::late::{Connecting, Installed, NamedSocket, Names};
+use super::super::leases::Leased;
 use super::super::split::{Part, Realisation};
 use super::super::sys::file_user::FileUser;
 use super::super::sys::stat::identity;
@@ -120,6 +121,8 @@ pub struct DumpContext {
     pub in_place: HashMap<(u64, u64), Option<BlobId>>,
     /// Contents of files that were read before the job stood.
     pub copies: Copies,
+    /// Files with leases, which must not be opened.
+    pub leased: Leased,
     /// Files whose content is in the image, for the next time that files are read ahead.
     pub seen: Taken,
 }
@@ -490,6 +493,11 @@ impl<'a> RestoreContext<'a> {
             .get(&id)
             .map(AsFd::as_fd)
             .ok_or_else(|| EngineError::Damaged(format!("inode {} was never made", id.0)))
+    }
+
+    /// Closes the descriptors of inodes that travel in the image: nothing is made of them any more.
+    pub fn drop_inodes(&mut self) {
+        self.inodes.clear();
     }
 
     /// Registers the descriptor of an inode made from the image.

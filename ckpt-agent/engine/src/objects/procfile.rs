@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::Pid;
 use super::super::sys::procfs_ended;
-use super::paths::{leads_to_it, without_mark};
 use super::nsfile;
+use super::paths::{leads_to_it, without_mark};
 use super::{DumpContext, Fate, FdInfo, ObjectKind, Probe, RestoreContext, Saved, reopen};
 
 /// Magic number of procfs (include/uapi/linux/magic.h).

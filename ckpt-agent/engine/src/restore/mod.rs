@@ -23,12 +23,14 @@ mod record_locks;
 mod sandbox;
 mod signal_readers;
 mod threads;
+mod told;
 pub mod tree;
 mod vdso;
 
 pub use identity::Identity;
 pub use image::Image;
 pub use memory_map::own_stack;
+pub use told::refuse_rehearsal;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +56,6 @@ use super::split::standin::Link;
 use super::sys::cpu_features;
 use super::sys::file_user::FileUser;
 use super::sys::memory_map::Means;
-use super::sys::owner::{FileOwner, set_file_owner};
 use super::sys::restrained::{OVER_OBJECTS, Restrained};
 use super::sys::rounds::{self, Counter};
 use super::trace::{Batch, Remote, RunningThread, Scratch, StoppedThread, Vdso};
@@ -175,7 +176,6 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     let mut numbers = Numbers(grown.numbers);
     context.renumber_ends(|pid| numbers.here(pid));
     let processes = rebuild(&grown.kept, image, &files, &common, context, &mut numbers)?;
-    put_owners(image, context, &numbers)?;
     drop(common);
     if files.means() == Means::Nothing {
         context.warn(
@@ -187,6 +187,9 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         let _acting = act_as_user(context)?;
         watch_again(&image.graph.files, context)?;
     }
+    drop(files);
+    context.drop_inodes();
+    told::put_all(image, context, &numbers)?;
     context.warnings.extend(numbers.warning(image));
     Ok(Standing { processes, numbers })
 }
@@ -309,32 +312,6 @@ fn put_flags(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
         }
         for lock in &file.locks {
             locks::restore_of_description(fd, lock)?;
-        }
-    }
-    Ok(())
-}
-
-/// Owners of descriptions, once the processes that they name are there, and O_ASYNC after them.
-fn put_owners(image: &Image, context: &RestoreContext<'_>, numbers: &Numbers) -> Result<()> {
-    use nix::fcntl::{FcntlArg, OFlag, fcntl};
-    for (index, file) in image.graph.files.iter().enumerate() {
-        let Some(owner) = file.owner else { continue };
-        let id = super::graph::FileId(index as u32);
-        if !context.needs(id) {
-            continue;
-        }
-        let fd = context.parked(id)?;
-        let kind = owner.kind as i32;
-        // An owner that has ended since gets no signal anyway.
-        if let Some(pid) = numbers.here(owner.pid) {
-            let _ = set_file_owner(&fd, FileOwner { kind, pid }, owner.signal);
-        }
-        if file.flags & libc::O_ASYNC != 0 {
-            let flags = fcntl(fd, FcntlArg::F_GETFL)
-                .map_err(|errno| EngineError::system("fcntl", "F_GETFL", errno))?;
-            let flags = OFlag::from_bits_retain(flags | libc::O_ASYNC);
-            fcntl(fd, FcntlArg::F_SETFL(flags))
-                .map_err(|errno| EngineError::system("fcntl", "F_SETFL", errno))?;
         }
     }
     Ok(())

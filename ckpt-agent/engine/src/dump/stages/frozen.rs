@@ -17,6 +17,7 @@ use crate::graph::{Pid, ProcessNode, ProcessState};
 use crate::inodes::ahead::{self, Copies, Taken};
 use crate::ipc;
 use crate::late::{Names, filters_of};
+use crate::leases::Leased;
 use crate::objects::{DumpContext, Object};
 use crate::proc::{Mapping, descendants, inner_number, must_be_own, read_smaps, read_text};
 use crate::sys::kcmp::{Resource, share};
@@ -164,6 +165,7 @@ impl Frozen {
             copying: self.settings.copying.clone(),
             copies: std::mem::take(&mut self.copies),
             seen: std::mem::take(&mut self.seen),
+            leased: Leased::now()?,
             network: namespaces.network(self.settings.init),
             ..DumpContext::default()
         };

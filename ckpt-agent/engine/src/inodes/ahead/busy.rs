@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 
 use super::super::super::error::{EngineError, Result};
-use super::super::super::proc::{descendants, read_maps, thread_numbers};
+use super::super::super::leases::Leased;
+use super::super::super::proc::{descendants, read_maps, read_text, thread_numbers};
 use super::super::super::sys::kcmp::{Resource, share};
 use super::Key;
 
@@ -14,6 +15,8 @@ pub(super) struct Busy {
     open_for_writing: HashSet<Key>,
     /// By their numbers alone: Btrfs tells another device in maps than in stat.
     mapped: HashSet<u64>,
+    /// Files with leases.
+    leased: Leased,
     /// Where a file that is asked for is open.
     seen: HashMap<Key, String>,
 }
@@ -24,7 +27,7 @@ impl Busy {
     /// # Errors
     /// Where /proc cannot be read.
     pub(super) fn of(init: i32, wanted: impl Fn(Key) -> bool) -> Result<Self> {
-        let mut busy = Self::default();
+        let mut busy = Self { leased: Leased::now()?, ..Self::default() };
         for pid in descendants(init)? {
             busy.add_process(pid, &wanted)?;
         }
@@ -37,6 +40,11 @@ impl Busy {
 
     pub(super) fn is_mapped(&self, key: Key) -> bool {
         self.mapped.contains(&key.1)
+    }
+
+    /// Whether opening a file could be noticed.
+    pub(super) fn is_leased(&self, key: Key) -> bool {
+        self.leased.has(key.1)
     }
 
     /// Paths below /proc of wanted files.
@@ -80,6 +88,10 @@ impl Busy {
             let key = (file.dev(), file.ino());
             if link.mode() & 0o200 != 0 {
                 self.open_for_writing.insert(key);
+            }
+            if let Some(number) = path.file_name().and_then(std::ffi::OsStr::to_str) {
+                let info = read_text(&format!("{folder}info/{number}"))?.unwrap_or_default();
+                self.leased.add(key.1, &info);
             }
             if wanted(key) {
                 self.seen.insert(key, path.to_string_lossy().into_owned());

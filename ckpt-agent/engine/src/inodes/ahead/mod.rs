@@ -138,6 +138,7 @@ impl Copies {
         let may_be_read = |stat: &FileStat| {
             let (key, stamp) = (identity(stat), Stamp::of(stat));
             stamp.is_older_than(began_ns)
+                && !busy.is_leased(key)
                 && !busy.is_mapped(key)
                 && (!busy.is_open_for_writing(key) || order.seen.has(key, stamp))
         };
@@ -181,7 +182,10 @@ pub fn content_of(
     if let Some(data) = ahead {
         return Ok(data);
     }
-    content::read(fd, size(stat), &context.copying)
+    match context.leased.has(identity(stat).1) {
+        true => content::read_through(fd, size(stat), &context.copying),
+        false => content::read(fd, size(stat), &context.copying),
+    }
 }
 
 /// Whether every change of this file's content moves its change time. On tmpfs a write through a mapping does not.
