@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use nix::sys::statfs::{FsType, fstatfs};
 
 use super::super::error::{Refusal, Result};
-use super::procfile::ProcessFile;
+use super::super::graph::Pid;
 use super::{DumpContext, Probe};
 
 /// Magic number of nsfs (include/uapi/linux/magic.h).
@@ -38,7 +38,7 @@ pub(super) fn is_file(name: &str) -> bool {
 ///
 /// # Errors
 /// A refusal where none does.
-pub(super) fn as_file(probe: &Probe, context: &DumpContext) -> Result<ProcessFile> {
+pub(super) fn name_of(probe: &Probe, context: &DumpContext) -> Result<(Pid, String)> {
     let inode = probe.inode();
     let leads = |pid: i32, file: &str| {
         let found = std::fs::metadata(format!("/proc/{pid}/ns/{file}"));
@@ -47,8 +47,7 @@ pub(super) fn as_file(probe: &Probe, context: &DumpContext) -> Result<ProcessFil
     let holder = context.pids.get_key_value(&probe.host_pid);
     for (host_pid, pid) in holder.into_iter().chain(&context.pids) {
         if let Some(file) = FILES.iter().find(|file| leads(*host_pid, file)) {
-            let name = format!("ns/{file}");
-            return Ok(ProcessFile { pid: Some(*pid), thread: None, name, offset: 0 });
+            return Ok((*pid, format!("ns/{file}")));
         }
     }
     let what = format!("a namespace in which no process of the job is ({})", probe.link);

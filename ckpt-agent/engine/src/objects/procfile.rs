@@ -150,7 +150,8 @@ impl ObjectKind for ProcessFile {
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
         if nsfile::is_one(probe) {
-            return nsfile::as_file(probe, context);
+            let (pid, name) = nsfile::name_of(probe, context)?;
+            return Ok(Self { pid: Some(pid), thread: None, name, offset: 0 });
         }
         let Some((pid, thread, name)) = take_apart(without_mark(&probe.link)) else {
             return Err(probe.unknown().into());

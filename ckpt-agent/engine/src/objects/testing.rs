@@ -120,6 +120,7 @@ impl Dumped {
             folders: Vec::new(),
             kept: Default::default(),
             ipc: crate::graph::IpcObjects::default(),
+            namespaces: Vec::new(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: self

@@ -79,6 +79,7 @@ impl World {
             folders: Vec::new(),
             kept: Default::default(),
             ipc: crate::graph::IpcObjects::default(),
+            namespaces: Vec::new(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
         };
