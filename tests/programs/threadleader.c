@@ -1,7 +1,4 @@
-/*
- * A process whose first thread has ended while another goes on.
- * conform: optional
- */
+/* A process whose first thread has ended while another goes on. */
 #include "conform.h"
 #include <pthread.h>
 #include <sys/syscall.h>

@@ -92,6 +92,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "deletedfile",
             "devshm",
             "epoll",
+            "endedleader",
             "eventfd",
             "fifo",
             "fileshared",

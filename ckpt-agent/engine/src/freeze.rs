@@ -28,8 +28,11 @@ const PATIENCE: u32 = 5;
 /// A process all of whose threads stand still.
 #[derive(Debug)]
 pub struct StoppedProcess {
-    /// Its number on this machine.
+    /// The number by which this machine shows it: its own, or that of its first living thread where the main one has ended,
+    /// of which /proc shows nothing any more.
     pub host_pid: i32,
+    /// Its own number on this machine.
+    pub leader: i32,
     /// Its threads, the leader first unless it has ended.
     pub threads: Vec<StoppedThread>,
     /// The signal of a group stop (SIGSTOP and its like) that it was in.
@@ -398,17 +401,18 @@ impl Freezer {
             }
             if self.stand_ins.contains(&host_pid) && !is_zombie(host_pid, host_pid)? {
                 stand_ins.push(host_pid);
-            } else if threads.is_empty() {
-                zombies.push(host_pid);
-            } else {
+            } else if let Some(first) = threads.first().map(StoppedThread::tid) {
                 let group_stop = self.group_stops.remove(&host_pid);
                 processes.push(StoppedProcess {
-                    host_pid,
+                    host_pid: first,
+                    leader: host_pid,
                     threads,
                     group_stop,
                     scratch: None,
                     ignores_traps: false,
                 });
+            } else {
+                zombies.push(host_pid);
             }
         }
         Ok(FrozenJob { processes, zombies, stand_ins, since, hurry })

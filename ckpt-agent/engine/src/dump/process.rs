@@ -289,6 +289,30 @@ fn read_longs(remote: &mut Remote<'_>, at: u64, count: usize) -> Result<Vec<u64>
         .collect())
 }
 
+/// The main thread of a process that has ended while `other` goes on. What nobody can tell of it any more is as the other's.
+///
+/// # Errors
+/// [`EngineError::Gone`].
+pub fn ended_leader(node: &ProcessNode, leader: i32, other: &ThreadImage) -> Result<ThreadImage> {
+    let (stat, _) = stat_and_status(leader)?;
+    let status = stat.exit_code.unwrap_or(0);
+    Ok(ThreadImage {
+        tid: node.pid,
+        comm: node.comm.clone(),
+        ended: true,
+        // As wait(2) tells it.
+        exit_status: (status >> 8) as u8,
+        pending: Vec::new(),
+        signal_stack: SignalStack::default(),
+        clear_tid: 0,
+        robust_list: RobustList::default(),
+        rseq: Rseq::default(),
+        rest: None,
+        sandbox: None,
+        ..other.clone()
+    })
+}
+
 /// What is known of a process before its threads are asked.
 pub struct Known<'a> {
     /// How many PID namespaces deep it is.
@@ -353,6 +377,7 @@ pub fn ask_thread(
         tid,
         comm: status.name.clone(),
         ended: false,
+        exit_status: 0,
         registers: to_hex(&Current::to_bytes(&registers)),
         extended,
         rest,

@@ -157,6 +157,9 @@ pub struct ThreadImage {
     /// The leader ended while other threads go on.
     #[serde(default)]
     pub ended: bool,
+    /// What it ended with (_exit(2)), where it did: the status of the process, unless that is ended as a whole.
+    #[serde(default)]
+    pub exit_status: u8,
     /// General registers as the architecture's PTRACE_GETREGSET gives them, hex.
     pub registers: String,
     /// Extended state by regset number (NT_*), hex.

@@ -7,11 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{Refusal, Result};
 use super::super::graph::Pid;
-use super::super::sys::pidfd;
+use super::super::sys::pidfd::{self, THREAD};
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
-
-/// PIDFD_THREAD, since Linux 6.9 (include/uapi/linux/pidfd.h).
-const OF_THREAD: i32 = libc::O_EXCL;
 
 /// A descriptor of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +29,7 @@ impl ProcessDescriptor {
     pub fn open(&self, number: Option<Pid>, flags: i32) -> Result<OwnedFd> {
         let mut wanted = flags & libc::O_NONBLOCK;
         if self.thread {
-            wanted |= OF_THREAD;
+            wanted |= THREAD;
         }
         match number {
             Some(number) => pidfd::open(number, wanted),
@@ -48,7 +45,7 @@ impl ObjectKind for ProcessDescriptor {
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
         let number = probe.info.need("Pid")?.trim().parse::<i32>().ok();
-        let thread = probe.flags & OF_THREAD != 0;
+        let thread = probe.flags & THREAD != 0;
         // The kernel shows -1 or 0 of one that is gone.
         let Some(host) = number.filter(|number| *number > 0) else {
             return Ok(Self { pid: None, thread });

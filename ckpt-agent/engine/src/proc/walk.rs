@@ -198,6 +198,18 @@ pub fn is_ended(pid: i32) -> bool {
     })
 }
 
+/// The number by which /proc shows memory and descriptors of a process: its own, or that of another thread where the main one has
+/// ended, which has neither any more.
+///
+/// # Errors
+/// Where /proc cannot be read.
+pub fn shown_by(pid: i32) -> Result<i32> {
+    if Stat::of(pid).is_none_or(|stat| !matches!(stat.state, 'Z' | 'X')) {
+        return Ok(pid);
+    }
+    Ok(thread_numbers(pid)?.get(1).copied().unwrap_or(pid))
+}
+
 /// Whether a process has ended, or will without running any further.
 pub fn is_ending(pid: i32) -> bool {
     /// PF_EXITING (include/linux/sched.h)

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use super::super::arch::{Architecture, Call, Current};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Credentials, Pid, ProcessImage};
 use super::super::ipc;
@@ -63,8 +64,14 @@ impl Furnished<'_> {
         for (thread, saved) in self.threads.iter_mut().zip(&image.threads) {
             // Until it is let go: then it ends with the restorer.
             thread.set_options(libc::PTRACE_O_EXITKILL)?;
-            thread.set_blocked(saved.blocked)?;
-            thread.fix_resume(threads::registers(saved)?);
+            let mut registers = threads::registers(saved)?;
+            if saved.ended {
+                // All others are there: it ends as soon as it is let go.
+                let exit = Call::of(libc::SYS_exit, [u64::from(saved.exit_status), 0, 0, 0, 0, 0]);
+                Current::prepare_call(&mut registers, self.entry, exit);
+            }
+            thread.set_blocked(if saved.ended { u64::MAX } else { saved.blocked })?;
+            thread.fix_resume(registers);
         }
         Ok(Complete { threads: self.threads, stopped_by: image.stopped_by, pid: self.pid })
     }

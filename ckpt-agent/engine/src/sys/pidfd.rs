@@ -2,8 +2,13 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use nix::errno::Errno;
+
 use super::super::error::{EngineError, Result};
 use super::trial::{Call, PROCESS_MRELEASE};
+
+/// PIDFD_THREAD, since Linux 6.9 (include/uapi/linux/pidfd.h).
+pub const THREAD: i32 = libc::O_EXCL;
 
 /// A process that cannot be mistaken for a later one of the same number.
 #[derive(Debug)]
@@ -13,14 +18,19 @@ pub struct PidFd {
 }
 
 impl PidFd {
-    /// Of a process as this machine numbers it (a thread group's leader). Close-on-exec.
+    /// Of a process as this machine numbers it (a thread group's leader), or, since Linux 6.9, of a thread. Close-on-exec.
     ///
     /// # Errors
     /// Failed pidfd_open(2): ESRCH where the process has ended.
     pub fn open(host_pid: i32) -> Result<Self> {
         Call::PidfdOpen.must_not_be_forbidden()?;
         // SAFETY: plain numbers; the answer is checked before it is used.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, host_pid, 0) };
+        let open = |flags: i32| unsafe { libc::syscall(libc::SYS_pidfd_open, host_pid, flags) };
+        let mut fd = open(0);
+        if fd < 0 && matches!(Errno::last(), Errno::EINVAL | Errno::ENOENT) {
+            // A thread that leads no process.
+            fd = open(THREAD);
+        }
         if fd < 0 {
             return Err(EngineError::last_os("pidfd_open", format!("process {host_pid}")));
         }
@@ -70,7 +80,7 @@ impl PidFd {
     pub fn release_memory(&self) -> nix::Result<()> {
         // SAFETY: plain numbers; the memory is another process's, which never runs in it again.
         let released = unsafe { libc::syscall(PROCESS_MRELEASE, self.fd.as_raw_fd(), 0) };
-        nix::errno::Errno::result(released).map(drop)
+        Errno::result(released).map(drop)
     }
 
     /// Whether the process has ended, waited for or not (pidfd_open(2)): with the init of a PID

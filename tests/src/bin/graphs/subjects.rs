@@ -17,6 +17,7 @@ const PROGRAMS: &[&str] = &[
     "deletedfile",
     "devices",
     "directory",
+    "endedleader",
     "epoll",
     "eventfd",
     "fifo",

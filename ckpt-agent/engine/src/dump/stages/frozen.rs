@@ -19,8 +19,11 @@ use crate::ipc;
 use crate::late::{Names, filters_of};
 use crate::leases::Leased;
 use crate::objects::{DumpContext, Object};
-use crate::proc::{Mapping, descendants, inner_number, must_be_own, read_smaps, read_text};
+use crate::proc::{
+    Mapping, descendants, inner_number, must_be_own, read_smaps, read_text, shown_by,
+};
 use crate::sys::kcmp::{Resource, share};
+use crate::sys::pidfd::PidFd;
 use crate::sys::schedule::Ahead;
 
 /// Mappings of a process that its children do not inherit as they are: found while it still runs.
@@ -94,6 +97,7 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
     for pid in descendants(init)? {
         doing::begin("looking at the memory of", Thing::HostProcess(pid));
         must_be_own(pid)?;
+        let pid = shown_by(pid)?;
         let mappings = match read_smaps(pid) {
             Ok(mappings) => mappings,
             Err(EngineError::Gone(_)) => continue,
@@ -254,17 +258,17 @@ impl Frozen {
         })
     }
 
-    /// A main thread that has ended while others go on shows nothing in /proc any more.
+    /// A main thread that has ended while others go on shows nothing in /proc any more: another one must do instead.
     fn check_leaders(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
         for process in &self.job.processes {
-            if process.threads.first().is_some_and(|first| first.tid() != process.host_pid) {
+            if process.leader != process.host_pid && PidFd::open(process.host_pid).is_err() {
                 let node = &nodes[&process.host_pid];
                 return Err(EngineError::RefusedProcess {
                     pid: node.pid,
                     comm: node.comm.clone(),
                     refusal: Refusal::new(
                         "has ended its main thread while others go on",
-                        "let the main thread wait for the others",
+                        "let the main thread wait for the others, or use Linux 6.9 or newer",
                     ),
                 });
             }
@@ -275,13 +279,14 @@ impl Frozen {
     /// Every process of the job, living or dead, by its number on this machine.
     fn nodes(&self) -> Result<BTreeMap<i32, ProcessNode>> {
         let mut nodes = BTreeMap::new();
-        let living = self.job.processes.iter().map(|process| process.host_pid);
-        let stand_ins = self.job.stand_ins.iter().copied();
-        let all: Vec<i32> =
-            living.chain(stand_ins).chain(self.job.zombies.iter().copied()).collect();
+        let living = self.job.processes.iter().map(|process| (process.host_pid, process.leader));
+        let others = self.job.stand_ins.iter().chain(&self.job.zombies).map(|pid| (*pid, *pid));
+        let all: Vec<(i32, i32)> = living.chain(others).collect();
+        let shown: BTreeMap<i32, i32> =
+            all.iter().map(|(host_pid, own)| (*own, *host_pid)).collect();
         let mut parents = Vec::new();
-        for host_pid in all {
-            let (stat, status) = match process::stat_and_status(host_pid) {
+        for (host_pid, own) in all {
+            let (stat, status) = match process::stat_and_status(own) {
                 // Reaped by the init, which is not frozen.
                 Err(EngineError::Gone(_)) if self.job.zombies.contains(&host_pid) => continue,
                 read => read?,
@@ -299,10 +304,14 @@ impl Frozen {
             if self.job.stand_ins.contains(&host_pid) {
                 node.state = ProcessState::StandIn;
             }
+            if own != host_pid {
+                // Its main thread alone has ended.
+                node.state = ProcessState::Alive;
+            }
             nodes.insert(host_pid, node);
         }
         for (child, parent) in parents {
-            let ppid = match nodes.get(&parent) {
+            let ppid = match nodes.get(shown.get(&parent).unwrap_or(&parent)) {
                 Some(parent) => parent.pid,
                 None if parent == self.settings.init => 1,
                 None => {
@@ -322,7 +331,10 @@ impl Frozen {
     /// Thread numbers, for owners of descriptors.
     fn add_threads(&self, context: &mut DumpContext) -> Result<()> {
         for process in &self.job.processes {
-            for thread in process.threads.iter().skip(1) {
+            let own = context.pids.get(&process.host_pid).copied();
+            own.and_then(|pid| context.pids.insert(process.leader, pid));
+            let others = process.threads.iter().filter(|thread| thread.tid() != process.leader);
+            for thread in others {
                 let path = format!("/proc/{}/task/{}/status", process.host_pid, thread.tid());
                 let text = read_text(&path)?.ok_or(EngineError::Gone(thread.tid()))?;
                 context.pids.insert(thread.tid(), inner_number(&text).unwrap_or(thread.tid()));

@@ -303,6 +303,12 @@ impl Quiesced {
             image.pending = process::pending(thread)?;
             posix_timers::take_due(&mut timers, &mut image.pending);
         }
+        if process.leader != host_pid {
+            let node = &self.nodes[&host_pid];
+            let first = threads.first().ok_or(EngineError::Gone(host_pid))?;
+            let leader = process::ended_leader(node, process.leader, first)?;
+            threads.insert(0, leader);
+        }
         let mut pending = process::pending_of_process(&process.threads)?;
         posix_timers::take_due(&mut timers, &mut pending);
         let link = |name: &str| {

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::leases::Leased;
-use super::super::super::proc::{descendants, read_maps, read_text, thread_numbers};
+use super::super::super::proc::{descendants, read_maps, read_text, shown_by, thread_numbers};
 use super::super::super::sys::kcmp::{Resource, share};
 use super::Key;
 
@@ -60,7 +60,7 @@ impl Busy {
                 self.add_table(&format!("/proc/{pid}/task/{tid}/fd"), wanted)?;
             }
         }
-        match read_maps(pid) {
+        match read_maps(shown_by(pid)?) {
             Ok(mappings) => {
                 let written = |mapping: &&_| is_shared_and_writable(mapping);
                 self.mapped.extend(mappings.iter().filter(written).map(|mapping| mapping.inode));
