@@ -15,6 +15,7 @@ mod posix_timers;
 mod process;
 mod sandbox;
 mod shared;
+mod sharing;
 mod sleep;
 mod snapshot_process;
 mod snapshot_processes;

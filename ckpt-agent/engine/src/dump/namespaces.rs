@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
-use super::super::graph::{NamespaceContent, OwnNamespace};
+use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing};
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 
@@ -143,6 +143,25 @@ impl Own {
         any.then(|| std::fs::metadata(format!("/proc/{init}/ns/net")).ok())
             .flatten()
             .map(|found| found.ino())
+    }
+
+    /// Who is in namespaces of its own must have directories of its own: both unshare(2) and setns(2) ask for that.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn check_sharing(
+        &self,
+        sharing: &[Sharing],
+        nodes: &BTreeMap<i32, ProcessNode>,
+    ) -> Result<()> {
+        for one in sharing.iter().filter(|one| one.directories) {
+            let node = nodes.values().find(|node| node.pid == one.pid);
+            let Some(node) = node.filter(|_| !self.of.is_empty()) else { continue };
+            let what =
+                "shares its directories with its parent, in a job with namespaces of its own";
+            return Err(refuse(what.to_owned()).of(node.pid, &node.comm));
+        }
+        Ok(())
     }
 
     /// The namespaces of a process, as places in the list.

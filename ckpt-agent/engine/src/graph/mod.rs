@@ -15,6 +15,7 @@ mod pid;
 mod process;
 mod relay;
 mod sandbox;
+mod sharing;
 mod stdio;
 mod timer;
 
@@ -36,6 +37,7 @@ pub use process::{
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
 pub use sandbox::{Sandbox, SandboxFilter};
+pub use sharing::{Sharing, table_of};
 pub use stdio::StdioRole;
 pub use timer::PosixTimer;
 
@@ -95,6 +97,9 @@ pub struct Graph {
     /// SysV semaphores and message queues.
     #[serde(default, skip_serializing_if = "IpcObjects::is_empty")]
     pub ipc: IpcObjects,
+    /// What processes share with their parents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sharing: Vec<Sharing>,
     /// Namespaces that processes have made for themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<OwnNamespace>,

@@ -15,7 +15,7 @@ use super::super::graph::{OuterEnd, RelayEnd, RelayKind};
 use super::super::late::{self, Installed, Late};
 use super::super::objects::StdioRole;
 use super::super::restore::Standing;
-use super::super::sys::clone3::{Side, SingleThreaded, fork_near};
+use super::super::sys::clone3::{Shared, Side, SingleThreaded, fork_near};
 use super::super::sys::reap::{Reaped, reap_any};
 use super::super::sys::rounds::Counter;
 use super::super::sys::{prctl, signals, spawn};
@@ -221,10 +221,18 @@ fn fork_init(number: Option<i32>) -> std::io::Result<ForkResult> {
         // SAFETY: this process is single-threaded, so the child may go on as ordinary code.
         return Ok(unsafe { fork() }?);
     };
-    Ok(match fork_near(&SingleThreaded::check()?, &Counter::default(), number, libc::SIGCHLD)? {
-        Side::Parent(child) => ForkResult::Parent { child: Pid::from_raw(child) },
-        Side::Child => ForkResult::Child,
-    })
+    Ok(
+        match fork_near(
+            &SingleThreaded::check()?,
+            &Counter::default(),
+            number,
+            libc::SIGCHLD,
+            Shared::default(),
+        )? {
+            Side::Parent(child) => ForkResult::Parent { child: Pid::from_raw(child) },
+            Side::Child => ForkResult::Child,
+        },
+    )
 }
 
 fn die_with_parent() -> Result<()> {

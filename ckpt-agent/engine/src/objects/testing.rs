@@ -121,6 +121,7 @@ impl Dumped {
             kept: Default::default(),
             ipc: crate::graph::IpcObjects::default(),
             namespaces: Vec::new(),
+            sharing: Vec::new(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: self

@@ -5,7 +5,7 @@ use nix::unistd::{ForkResult, fork};
 use serde::{Deserialize, Serialize};
 
 use super::super::job_init::namespaces;
-use super::super::sys::clone3::{Side, SingleThreaded, fork_exact};
+use super::super::sys::clone3::{Shared, Side, SingleThreaded, fork_exact};
 use super::child::in_child;
 use super::error::ProbeError;
 
@@ -58,7 +58,7 @@ fn nothing(error: ProbeError) -> Inside {
 
 fn exact_pid() -> Result<(), ProbeError> {
     let proof = SingleThreaded::check()?;
-    match fork_exact(&proof, WANTED, libc::SIGCHLD)? {
+    match fork_exact(&proof, WANTED, libc::SIGCHLD, Shared::default())? {
         // SAFETY: ends this process without running anything of its parent's.
         Side::Child => unsafe { libc::_exit(0) },
         Side::Parent(pid) => {

@@ -3,7 +3,7 @@
 use nix::sys::wait::waitpid;
 use serde::{Deserialize, Serialize};
 
-use super::super::sys::clone3::{Side, SingleThreaded, fork_exact};
+use super::super::sys::clone3::{Shared, Side, SingleThreaded, fork_exact};
 use super::super::sys::rounds::{self, Counter};
 use super::super::sys::trial::Call;
 use super::child::in_child;
@@ -49,7 +49,7 @@ fn ask(last: i32, end: i32) -> Result<(), ProbeError> {
     let mut why = ProbeError::NoNumber;
     // One or the other may be taken.
     for number in (1..=5).map(|step| (last + step * end / 7) % end).filter(|number| *number > 300) {
-        match fork_exact(&proof, number, libc::SIGCHLD) {
+        match fork_exact(&proof, number, libc::SIGCHLD, Shared::default()) {
             // SAFETY: ends this process without running anything of its parent's.
             Ok(Side::Child) => unsafe { libc::_exit(0) },
             Ok(Side::Parent(pid)) => {

@@ -125,7 +125,9 @@ pub fn furnish<'i>(
         ipc::claim(&mut remote, scratch, &context.graph.ipc, image.pid)?;
     }
     limit(pid, image, context)?;
-    change_root(&mut all[0], image, entry, scratch)?;
+    if !context.graph.sharing.iter().any(|one| one.pid == image.pid && one.directories) {
+        change_root(&mut all[0], image, entry, scratch)?;
+    }
     sandbox::put(&mut all, image, entry, scratch, context.user.is_some())?;
     let bounding = context.user.as_ref().map_or(Bounding::Recorded, |_| Bounding::Here);
     for (thread, saved) in all.iter_mut().zip(&image.threads) {

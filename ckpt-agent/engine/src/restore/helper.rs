@@ -8,6 +8,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use super::super::graph::{Descriptor, FileId, Pid, ProcessImage, ProcessState};
 use super::super::objects::{ControllingTerminal, RestoreContext, removed_directory};
 use super::super::split::standin::{self, Link};
+use super::super::sys::clone3::Shared;
 use super::super::sys::dup3::dup3;
 use super::super::sys::file_user::FileUser;
 use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
@@ -40,6 +41,14 @@ impl Hooks for Preparation<'_> {
         Ok(())
     }
 
+    fn shared(&self, pid: Pid) -> Shared {
+        let one = self.image.graph.sharing.iter().find(|one| one.pid == pid);
+        one.map_or_else(Shared::default, |one| Shared {
+            descriptors: one.descriptors,
+            directories: one.directories,
+        })
+    }
+
     fn prepare(&self, pid: Pid, here: Here<'_>) -> Outcome {
         self.foreground(pid, here)?;
         if self.stands_in(pid) {
@@ -56,7 +65,9 @@ impl Hooks for Preparation<'_> {
         self.enter_directory(process)?;
         let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask as libc::mode_t);
         nix::sys::stat::umask(mode);
-        self.descriptors(process)?;
+        if !self.shared(pid).descriptors {
+            self.descriptors(process)?;
+        }
         if !self.context.rehearsal {
             let user = self.context.user.as_ref();
             let _restrained = user.map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;

@@ -40,7 +40,7 @@ use protocol::launch::Kept;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{
-    Credentials, Offer, OwnNamespace, Pid, ProcessImage, RelayEnd, RelayKind, offer,
+    Credentials, Offer, OwnNamespace, Pid, ProcessImage, RelayEnd, RelayKind, offer, table_of,
 };
 use super::inodes;
 use super::ipc;
@@ -373,9 +373,11 @@ fn rebuild(
         clocks::set_back(&mut helpers, context)?;
     }
     let own = own_credentials()?;
+    let mut tables = Tables::of(image, &helpers);
     for helper in &mut helpers {
         let _completing = stages::begin(Stage::Protect { pid: helper.image.pid });
-        complete_memory(helper, files, common, page, context)?;
+        let is_last = tables.is_last(helper.image.pid);
+        complete_memory(helper, files, common, page, context, is_last)?;
     }
     namespaces::enter_all(&mut helpers, context, &own)?;
     {
@@ -398,7 +400,9 @@ fn rebuild(
     signal_readers::register(&mut furnished, image, context)?;
     let complete = |mut one: Furnished<'_>| {
         let image = one.image;
-        of_processes::install(&mut one.remote()?, image, context)?;
+        if !context.graph.sharing.iter().any(|other| other.pid == image.pid && other.descriptors) {
+            of_processes::install(&mut one.remote()?, image, context)?;
+        }
         one.finish(context)
     };
     furnished.into_iter().map(complete).collect()
@@ -431,14 +435,18 @@ fn complete_memory(
     common: &Common,
     page: u64,
     context: &mut RestoreContext<'_>,
+    is_last: bool,
 ) -> Result<()> {
     let image = helper.image;
     let (scratch, entry) = (helper.scratch, helper.entry_point);
     let mut remote = Remote::take(&mut helper.leader, entry)?.with_scratch(scratch);
     memory::finish(&mut remote, image, files, common, page)?;
-    let parked = [context.first_free as u64, u64::from(u32::MAX), 0];
-    remote.call("close_range", libc::SYS_close_range, &parked)?;
-    if !context.rehearsal {
+    if is_last {
+        let parked = [context.first_free as u64, u64::from(u32::MAX), 0];
+        remote.call("close_range", libc::SYS_close_range, &parked)?;
+    }
+    // Closing what is parked would end them: they are the table's.
+    if is_last && !context.rehearsal {
         // The job itself has them while it is rehearsed.
         record_locks::set(&mut remote, image)?;
     }
@@ -447,6 +455,33 @@ fn complete_memory(
     let lacking = attributes::of_process(&mut remote, image)?;
     say_lacking(context, image.pid, &lacking.into_iter().collect());
     Ok(())
+}
+
+/// Tables of descriptors, and how many processes have still to be given what they map of each.
+struct Tables<'i> {
+    image: &'i Image,
+    left: BTreeMap<Pid, usize>,
+}
+
+impl<'i> Tables<'i> {
+    fn of(image: &'i Image, helpers: &[Helper<'_>]) -> Self {
+        let mut tables = Self { image, left: BTreeMap::new() };
+        for helper in helpers {
+            *tables.left.entry(tables.table(helper.image.pid)).or_default() += 1;
+        }
+        tables
+    }
+
+    fn table(&self, pid: Pid) -> Pid {
+        table_of(&self.image.graph.sharing, &self.image.graph.processes, pid)
+    }
+
+    /// Whether a process is the last one of its table; each is asked for once.
+    fn is_last(&mut self, pid: Pid) -> bool {
+        let left = self.left.entry(self.table(pid)).or_insert(1);
+        *left -= 1;
+        *left == 0
+    }
 }
 
 /// What a process, or any thread of it, does not get back.

@@ -80,6 +80,7 @@ impl World {
             kept: Default::default(),
             ipc: crate::graph::IpcObjects::default(),
             namespaces: Vec::new(),
+            sharing: Vec::new(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
         };

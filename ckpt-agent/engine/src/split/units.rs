@@ -30,6 +30,7 @@ pub fn units(graph: &Graph, holdings: &Holdings, callers: bool) -> Vec<Unit> {
             together.join(holdings.holders(id).chain(holdings.holders(other)));
         }
     }
+    join_sharers(graph, holdings, &mut together);
     join_watchers(graph, holdings, &mut together);
     join_readers(graph, holdings, &mut together);
     join_terminals(graph, holdings, &mut together);
@@ -59,6 +60,15 @@ fn tied(object: &Object) -> Option<FileId> {
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// What a process shares with its parent is shared on one machine only.
+fn join_sharers(graph: &Graph, holdings: &Holdings, together: &mut Together) {
+    for one in &graph.sharing {
+        let parent = graph.processes.iter().find(|node| node.pid == one.pid).map(|node| node.ppid);
+        let pids = parent.into_iter().chain([one.pid]);
+        together.join(pids.filter(|pid| holdings.by_process.contains_key(pid)));
     }
 }
 

@@ -51,6 +51,24 @@ pub enum Side {
     Child,
 }
 
+/// What a child shares with its parent. None of it is memory, so the child may do whatever a forked one may, but for what the
+/// parent relies on meanwhile.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shared {
+    /// CLONE_FILES
+    pub descriptors: bool,
+    /// CLONE_FS
+    pub directories: bool,
+}
+
+impl Shared {
+    fn flags(self) -> u64 {
+        let descriptors = if self.descriptors { libc::CLONE_FILES } else { 0 };
+        let directories = if self.directories { libc::CLONE_FS } else { 0 };
+        (descriptors | directories) as u64
+    }
+}
+
 /// struct clone_args (include/uapi/linux/sched.h), which the libc crate does not have for all targets.
 #[repr(C)]
 #[derive(Default)]
@@ -79,9 +97,15 @@ struct Arguments {
 ///
 /// clone3(2)'s: EEXIST if the number is taken, EPERM, EAGAIN (a limit on processes), EINVAL (the
 /// number is over /proc/sys/kernel/pid_max).
-pub fn fork_exact(_proof: &SingleThreaded, pid: Pid, exit_signal: i32) -> io::Result<Side> {
+pub fn fork_exact(
+    _proof: &SingleThreaded,
+    pid: Pid,
+    exit_signal: i32,
+    shared: Shared,
+) -> io::Result<Side> {
     let numbers = [pid];
     let arguments = Arguments {
+        flags: shared.flags(),
         exit_signal: u64::try_from(exit_signal)
             .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
         set_tid: numbers.as_ptr() as u64,
@@ -105,13 +129,12 @@ pub fn fork_exact(_proof: &SingleThreaded, pid: Pid, exit_signal: i32) -> io::Re
 /// # Errors
 ///
 /// clone(2)'s: EAGAIN (a limit on processes).
-pub fn fork_any(_proof: &SingleThreaded, exit_signal: i32) -> io::Result<Side> {
+pub fn fork_any(_proof: &SingleThreaded, exit_signal: i32, shared: Shared) -> io::Result<Side> {
     let none: libc::c_long = 0;
+    let flags = libc::c_long::from(exit_signal) | shared.flags() as libc::c_long;
     // SAFETY: without CLONE_VM and CLONE_THREAD this is a fork, as in `fork_exact`; apart from the signal in the flags
     // all arguments are zero, whatever their order is on this architecture.
-    let result = unsafe {
-        libc::syscall(libc::SYS_clone, libc::c_long::from(exit_signal), none, none, none, none)
-    };
+    let result = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
     match result {
         0 => Ok(Side::Child),
         child if child > 0 => Ok(Side::Parent(
@@ -132,12 +155,13 @@ pub fn fork_near(
     counter: &Counter,
     pid: Pid,
     exit_signal: i32,
+    shared: Shared,
 ) -> io::Result<Side> {
     let mut to_be_had = wants_numbers();
     // What is forked inherits how long has been waited.
     let patience = Patience::of_this_restore();
     while to_be_had && Call::Clone3.may_be_made() {
-        match fork_exact(proof, pid, exit_signal) {
+        match fork_exact(proof, pid, exit_signal, shared) {
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN) => return Err(error),
                 Some(libc::EEXIST) => to_be_had = patience.outlasts(pid),
@@ -151,7 +175,7 @@ pub fn fork_near(
         if !(to_be_had && counter.approach(pid)) {
             break;
         }
-        match fork_any(proof, exit_signal)? {
+        match fork_any(proof, exit_signal, shared)? {
             Side::Parent(number) if number == pid => {
                 counter.note(number);
                 return Ok(Side::Parent(number));
@@ -166,7 +190,7 @@ pub fn fork_near(
             Side::Child => unsafe { libc::_exit(0) },
         }
     }
-    let side = fork_any(proof, exit_signal)?;
+    let side = fork_any(proof, exit_signal, shared)?;
     if let Side::Parent(number) = side {
         counter.note(number);
     }

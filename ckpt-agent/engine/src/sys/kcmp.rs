@@ -18,6 +18,8 @@ pub enum Resource {
     Memory = 1,
     /// The table of descriptors (CLONE_FILES).
     Descriptors = 2,
+    /// Root and working directory, and the file mode creation mask (CLONE_FS).
+    Directories = 3,
 }
 
 /// Whether two processes share a resource. `None`: this kernel cannot tell.
@@ -30,6 +32,26 @@ pub fn share(left: i32, right: i32, resource: Resource) -> Option<bool> {
     match answer {
         0 => Some(true),
         1.. => Some(false),
+        _ => None,
+    }
+}
+
+/// An order over what processes have of a resource, the same for as long as they live: equal is shared. `None`: this kernel
+/// cannot tell.
+pub fn compare(left: i32, right: i32, resource: Resource) -> Option<Ordering> {
+    if !Call::Kcmp.may_be_made() {
+        return None;
+    }
+    // SAFETY: these comparisons take numbers only.
+    order(unsafe { libc::syscall(libc::SYS_kcmp, left, right, resource as i32, 0, 0) })
+}
+
+/// What the kernel's answer says (kcmp(2)).
+fn order(answer: libc::c_long) -> Option<Ordering> {
+    match answer {
+        0 => Some(Ordering::Equal),
+        1 => Some(Ordering::Less),
+        2 => Some(Ordering::Greater),
         _ => None,
     }
 }
@@ -67,12 +89,7 @@ pub fn compare_files(left: Holder, right: Holder) -> Option<Ordering> {
             right.1 as libc::c_ulong,
         )
     };
-    match answer {
-        0 => Some(Ordering::Equal),
-        1 => Some(Ordering::Less),
-        2 => Some(Ordering::Greater),
-        _ => None,
-    }
+    order(answer)
 }
 
 /// Whether `file` is the open file description that `epoll` has registered as descriptor

@@ -139,6 +139,7 @@ impl Image {
             kept: Default::default(),
             ipc: ckpt_engine::graph::IpcObjects::default(),
             namespaces: Vec::new(),
+            sharing: Vec::new(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: Vec::new(),

@@ -9,6 +9,7 @@ use crate::doing::{self, Thing};
 use crate::dump::collect::{add_unopened_queues, collect, descriptor_numbers};
 use crate::dump::namespaces;
 use crate::dump::process;
+use crate::dump::sharing;
 use crate::dump::sleep::Sleeps;
 use crate::dump::standins;
 use crate::error::{EngineError, Refusal, Result};
@@ -22,7 +23,6 @@ use crate::objects::{DumpContext, Object};
 use crate::proc::{
     Mapping, descendants, inner_number, must_be_own, read_smaps, read_text, shown_by,
 };
-use crate::sys::kcmp::{Resource, share};
 use crate::sys::pidfd::PidFd;
 use crate::sys::schedule::Ahead;
 
@@ -177,7 +177,8 @@ impl Frozen {
             context.pids.insert(*host_pid, node.pid);
         }
         self.add_threads(&mut context)?;
-        self.check_unshared(&nodes)?;
+        let sharing = sharing::find(&self.job.processes, &nodes)?;
+        namespaces.check_sharing(&sharing, &nodes)?;
         let shells = |host_pid: &i32| self.remote_shells.contains(&nodes[host_pid].pid);
         let shells = self.job.stand_ins.iter().copied().filter(shells);
         let living: Vec<(i32, Pid, String)> = self
@@ -196,7 +197,7 @@ impl Frozen {
         }
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
         let relay_states = Vec::new();
-        Ok(Quiesced { frozen: self, nodes, namespaces, collected, context, relay_states })
+        Ok(Quiesced { frozen: self, nodes, namespaces, sharing, collected, context, relay_states })
     }
 
     /// The end of the first process is told by the init, to whom it is a zombie for a moment: an image of that moment
@@ -338,34 +339,6 @@ impl Frozen {
                 let path = format!("/proc/{}/task/{}/status", process.host_pid, thread.tid());
                 let text = read_text(&path)?.ok_or(EngineError::Gone(thread.tid()))?;
                 context.pids.insert(thread.tid(), inner_number(&text).unwrap_or(thread.tid()));
-            }
-        }
-        Ok(())
-    }
-
-    /// Processes that share memory or descriptors without being threads are not taken apart.
-    fn check_unshared(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
-        let processes = &self.job.processes;
-        for (index, process) in processes.iter().enumerate() {
-            for other in &processes[..index] {
-                for (resource, name) in
-                    [(Resource::Memory, "memory"), (Resource::Descriptors, "descriptors")]
-                {
-                    if share(process.host_pid, other.host_pid, resource) == Some(true) {
-                        let node = &nodes[&process.host_pid];
-                        return Err(EngineError::RefusedProcess {
-                            pid: node.pid,
-                            comm: node.comm.clone(),
-                            refusal: Refusal::new(
-                                format!(
-                                    "shares its {name} with process {} without being its thread",
-                                    nodes[&other.host_pid].pid
-                                ),
-                                "try again once it has called exec",
-                            ),
-                        });
-                    }
-                }
             }
         }
         Ok(())

@@ -18,7 +18,8 @@ use crate::error::Result;
 use crate::folders;
 use crate::freeze::StoppedProcess;
 use crate::graph::{
-    GRAPH_VERSION, Graph, ProcessNode, ProcessState, RelayEnd, RelayState, RemoteShell, WholeFolder,
+    GRAPH_VERSION, Graph, ProcessNode, ProcessState, RelayEnd, RelayState, RemoteShell, Sharing,
+    WholeFolder,
 };
 use crate::objects::{DumpContext, Object};
 use crate::sys::page::page_size;
@@ -30,6 +31,7 @@ pub struct Quiesced {
     pub(super) frozen: Frozen,
     pub(super) nodes: BTreeMap<i32, ProcessNode>,
     pub(super) namespaces: namespaces::Own,
+    pub(super) sharing: Vec<Sharing>,
     pub(super) collected: Collected,
     pub(super) context: DumpContext,
     pub(super) relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
@@ -79,6 +81,7 @@ impl Quiesced {
             folders,
             kept: self.frozen.settings.kept.clone(),
             ipc,
+            sharing: std::mem::take(&mut self.sharing),
             namespaces: std::mem::take(&mut self.namespaces.all),
             relays,
             remote_shells,

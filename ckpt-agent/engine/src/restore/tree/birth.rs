@@ -8,7 +8,7 @@ use nix::unistd::{getpid, getsid, setsid};
 
 use super::super::super::graph::Pid;
 use super::super::super::job_init::World;
-use super::super::super::sys::clone3::{Side, SingleThreaded};
+use super::super::super::sys::clone3::{Shared, Side, SingleThreaded};
 use super::super::super::sys::{prctl, signals};
 use super::error::HelperError;
 use super::life::Heritage;
@@ -54,6 +54,11 @@ pub trait Hooks {
     ///
     /// Ends the whole building.
     fn prepare(&self, pid: Pid, here: Here<'_>) -> Result<(), HelperError>;
+
+    /// What a process is forked sharing with its parent.
+    fn shared(&self, _pid: Pid) -> Shared {
+        Shared::default()
+    }
 
     /// Whether a process is to have its number where numbers are the machine's: another one may want it more.
     fn wants_number(&self, _pid: Pid) -> bool {
@@ -117,6 +122,8 @@ pub(super) enum Phase {
     Zombies,
     Settle,
     Prepare,
+    /// The preparation of those who share their parents' descriptors.
+    Follow,
 }
 
 impl Phase {
@@ -128,7 +135,7 @@ impl Phase {
             Self::Arm(_) | Self::End(_) => "the end of temporary processes",
             Self::Zombies => "the end of zombies",
             Self::Settle => "settling down",
-            Self::Prepare => "its preparation",
+            Self::Prepare | Self::Follow => "its preparation",
         }
     }
 }
@@ -163,7 +170,7 @@ impl Schedule {
         [Phase::Terminals, Phase::Found, Phase::Join, Phase::Move]
             .into_iter()
             .chain(rounds)
-            .chain([Phase::Zombies, Phase::Settle, Phase::Prepare])
+            .chain([Phase::Zombies, Phase::Settle, Phase::Prepare, Phase::Follow])
             .zip(Self::number(Phase::Births) + 1..)
             .map(|(phase, number)| (number, phase))
     }
@@ -172,9 +179,9 @@ impl Schedule {
     fn ticks(role: Role, phase: Phase) -> bool {
         match (role, phase) {
             (Role::Kept, _) => true,
-            (Role::Zombie { .. }, Phase::Zombies | Phase::Settle | Phase::Prepare) => false,
+            (Role::Zombie { .. } | Role::Temporary { .. }, Phase::Zombies | Phase::Settle) => false,
+            (Role::Zombie { .. } | Role::Temporary { .. }, Phase::Prepare | Phase::Follow) => false,
             (Role::Zombie { .. }, _) => true,
-            (Role::Temporary { .. }, Phase::Zombies | Phase::Settle | Phase::Prepare) => false,
             (Role::Temporary { round }, Phase::Arm(now)) => round >= now,
             (Role::Temporary { round }, Phase::End(now)) => round > now,
             (Role::Temporary { .. }, _) => true,

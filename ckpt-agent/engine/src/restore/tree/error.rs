@@ -11,6 +11,11 @@ pub enum HelperError {
     /// A process, group or session that is to be there has no number here.
     #[error("process {0} is not there")]
     NotHere(Pid),
+    /// A process that shares something with its parent has to be forked by another one.
+    #[error(
+        "process {0} shares descriptors or directories with its parent, which cannot fork it again"
+    )]
+    NotShared(Pid),
     /// A child was not forked.
     #[error("fork of process {pid}: {}", fork_refusal(source))]
     Fork {

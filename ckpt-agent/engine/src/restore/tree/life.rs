@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::unistd::{getpgrp, getpid, getppid, getsid, setpgid, setsid};
 
 use super::super::super::graph::Pid;
-use super::super::super::sys::clone3::{Side, SingleThreaded, fork_exact, own_number};
+use super::super::super::sys::clone3::{Shared, Side, SingleThreaded, fork_exact, own_number};
 use super::super::super::sys::{prctl, signals};
 use super::birth::{Hooks, Phase, Schedule};
 use super::error::HelperError;
@@ -97,10 +97,15 @@ impl<H: Hooks> Heritage<'_, H> {
         if self.table.is_aborted() {
             leave(125);
         }
-        let Birth { pid, exit_signal, .. } = self.plan.births[child];
+        let Birth { pid, exit_signal, ppid, forked_by, .. } = self.plan.births[child];
+        let shared = self.hooks.shared(pid);
+        let parent = forked_by.map(|parent| self.plan.births[parent].pid);
+        if shared != Shared::default() && parent != Some(ppid) {
+            return Err(HelperError::NotShared(pid));
+        }
         let forked = match &self.turns {
-            None => fork_exact(&self.proof, pid, exit_signal),
-            Some(turns) => turns.fork(self.table, &self.proof, child, exit_signal),
+            None => fork_exact(&self.proof, pid, exit_signal, shared),
+            Some(turns) => turns.fork(self.table, &self.proof, child, exit_signal, shared),
         };
         let side = forked.map_err(|source| HelperError::Fork { pid, source })?;
         let number = match side {
@@ -154,7 +159,14 @@ impl<H: Hooks> Heritage<'_, H> {
                 silence()?;
                 self.verify(birth)
             }
-            (Phase::Prepare, _) => self.hooks.prepare(birth.pid, &|recorded| self.here(recorded)),
+            // One whose descriptors its parent puts in place waits until that is done.
+            (Phase::Prepare | Phase::Follow, _) => {
+                let follows = self.hooks.shared(birth.pid).descriptors;
+                match follows == (phase == Phase::Follow) {
+                    true => self.hooks.prepare(birth.pid, &|recorded| self.here(recorded)),
+                    false => Ok(()),
+                }
+            }
         }
     }
 

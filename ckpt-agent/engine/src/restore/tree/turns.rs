@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::super::super::graph::Pid;
-use super::super::super::sys::clone3::{Side, SingleThreaded, fork_near};
+use super::super::super::sys::clone3::{Shared, Side, SingleThreaded, fork_near};
 use super::super::super::sys::rounds::{Counter, RESERVED, after, distance, end, is_taken};
 use super::number_table::NumberTable;
 use super::plan::{Birth, Index, Plan, Role};
@@ -47,13 +47,14 @@ impl Turns {
         proof: &SingleThreaded,
         child: Index,
         exit_signal: i32,
+        shared: Shared,
     ) -> io::Result<Side> {
         let turn = &self.births[child];
         if !table.await_turn(turn.rank) {
             // SAFETY: ends a helper at once; init never waits for itself.
             unsafe { libc::_exit(125) }
         }
-        let side = fork_near(proof, table.counter(), turn.number, exit_signal)?;
+        let side = fork_near(proof, table.counter(), turn.number, exit_signal, shared)?;
         if let Side::Parent(number) = side {
             table.counter().note(number);
             table.end_turn(turn.rank);
