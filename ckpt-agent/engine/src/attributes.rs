@@ -137,6 +137,9 @@ pub const OTHERS: &[Other] = &[
     ("keyctl(2): keyrings of a thread, process or session", Default, "those of whoever restarts the job"),
     ("/proc/PID/loginuid, sessionid", Default, "those of whoever restarts the job"),
     ("arch_prctl(2): ARCH_SHSTK_ENABLE", Refused, ""),
+    ("mlock(2), mlockall(2)", Kept, "where the limit allows it; a line says where later mappings are not locked"),
+    ("mseal(2)", Kept, "where the kernel has it and tells of it; a line says where not"),
+    ("landlock_restrict_self(2)", Default, "no call tells of it"),
     ("set_robust_list(2), rseq(2), sigaltstack(2), set_tid_address(2)", Kept, ""),
 ];
 

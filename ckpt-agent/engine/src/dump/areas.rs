@@ -318,6 +318,7 @@ fn advice(smaps: &Mapping) -> Result<Advice> {
         grows_down: smaps.has(b"gd"),
         no_reserve: smaps.has(b"nr"),
         locked: smaps.has(b"lo"),
+        sealed: smaps.has(b"sl"),
         droppable: smaps.has(b"dp"),
         huge: (smaps.has(b"ht") && !smaps.shared).then_some(smaps.page_size),
         advise: ADVICE

@@ -8,7 +8,7 @@ use super::super::sys::page::page_size;
 use super::super::sys::prctl::option;
 use super::super::sys::sched_attr;
 use super::super::sys::trial::Call;
-use super::super::trace::{Batch, Remote, Ticket};
+use super::super::trace::{Batch, Remote, SCRATCH_DATA, SCRATCH_SIZE, Ticket};
 
 /// personality(2): changes nothing.
 const ASK: u64 = 0xffff_ffff;
@@ -144,11 +144,39 @@ impl OfProcess {
             thp_flags: thp & !1,
             memory_merge: told(self.merge) == 1,
             no_exec_gain: told(self.exec_gain),
+            later_locked: 0,
             timer_numbers: told(self.timers) == 1,
             keys: self.keys.map_or(0, |first| allocated(&answers[first.0..])),
         };
         (attributes, thp & 1 != 0)
     }
+}
+
+/// MCL_* for memory that is mapped later, which no call tells: the scratch area was mapped in the same way. `before` and `after`:
+/// VmLck of /proc/PID/status.
+///
+/// # Errors
+/// The process's end.
+pub(super) fn later_locked(
+    remote: &mut Remote<'_>,
+    before: Option<u64>,
+    after: Option<u64>,
+) -> Result<u32> {
+    /// MCL_FUTURE and MCL_ONFAULT (include/uapi/asm-generic/mman.h), the same wherever this engine runs.
+    const FUTURE: u32 = 2;
+    const ON_FAULT: u32 = 4;
+    let (Some(before), Some(after)) = (before, after) else { return Ok(0) };
+    if after.saturating_sub(before) * 1024 < SCRATCH_SIZE {
+        return Ok(0);
+    }
+    // A page of it that nobody has touched is there all the same, unless it is locked when it is touched.
+    let at = remote.scratch_data()?;
+    let page = page_size();
+    let untouched = (at + (SCRATCH_SIZE - SCRATCH_DATA) / 2).next_multiple_of(page);
+    remote.call("mincore", libc::SYS_mincore, &[untouched, page, at])?;
+    let mut there = [0];
+    remote.memory().read(at, &mut there)?;
+    Ok(if there[0] & 1 != 0 { FUTURE } else { FUTURE | ON_FAULT })
 }
 
 /// Whether processors of this kind may have protection keys, which nobody forbids.

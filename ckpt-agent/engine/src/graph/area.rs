@@ -110,6 +110,9 @@ pub struct Advice {
     /// mlock(2)
     #[serde(default)]
     pub locked: bool,
+    /// mseal(2)
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sealed: bool,
     /// MAP_DROPPABLE: the kernel may take its content away at any time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub droppable: bool,

@@ -56,6 +56,9 @@ pub struct ProcessAttributes {
     /// PR_SET_MDWE
     #[serde(default, skip_serializing_if = "is_zero")]
     pub no_exec_gain: u32,
+    /// MCL_* of mlockall(2) for memory that is mapped later; 0: it is not locked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub later_locked: u32,
     /// PR_TIMER_CREATE_RESTORE_IDS is on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timer_numbers: bool,

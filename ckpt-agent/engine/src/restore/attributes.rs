@@ -90,6 +90,9 @@ fn nodes(policy: &MemoryPolicy) -> Vec<u8> {
     to_words(&words)
 }
 
+/// mseal(2), since Linux 6.10, on all architectures.
+const SEAL: i64 = 462;
+
 /// Gives a process its own, but for those of [`last_of_process`]; what it can't have here.
 ///
 /// # Errors
@@ -119,6 +122,14 @@ pub fn last_of_process(remote: &mut Remote<'_>, image: &ProcessImage) -> Result<
     if image.attributes.timer_numbers {
         names.push("PR_TIMER_CREATE_RESTORE_IDS");
         batch.add(libc::SYS_prctl, &[option::TIMER_CREATE_RESTORE_IDS, NUMBERS_ON, 0, 0, 0]);
+    }
+    if image.attributes.later_locked != 0 {
+        names.push("locks on memory that is mapped later (mlockall)");
+        batch.add(libc::SYS_mlockall, &[u64::from(image.attributes.later_locked)]);
+    }
+    for area in image.areas.iter().filter(|area| area.advice.sealed && !area.is_kernels()) {
+        names.push("sealed memory (mseal)");
+        batch.add(SEAL, &[area.start, area.end - area.start, 0]);
     }
     if image.attributes.no_exec_gain != 0 {
         names.push("PR_SET_MDWE");

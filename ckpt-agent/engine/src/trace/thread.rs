@@ -208,6 +208,8 @@ pub struct StoppedThread {
     dispatch: Option<Dispatch>,
     /// Calls are not filtered until it is let go.
     suspended: bool,
+    /// A SIGSTOP that was pending has been taken out.
+    stop_held: Cell<bool>,
     released: bool,
     _here: NotSend,
 }
@@ -234,6 +236,7 @@ impl StoppedThread {
             traps: Vec::new(),
             dispatch: None,
             suspended: false,
+            stop_held: Cell::new(false),
             released: false,
             _here: PhantomData,
         };
@@ -379,6 +382,8 @@ impl StoppedThread {
                 StopReport::Signal { signal: libc::SIGTRAP, .. } => return Ok(()),
                 // An event of the call itself (a new thread), or a group stop that came in between.
                 StopReport::Signal { signal: 0, .. } | StopReport::Stopped { .. } => {}
+                // No mask keeps it back. It comes again when the thread goes on.
+                StopReport::Signal { signal: libc::SIGSTOP, .. } => self.stop_held.set(true),
                 StopReport::Signal { signal, .. } => {
                     return Err(EngineError::odd(
                         format!("stop of thread {} during an injected call", self.tid),
@@ -416,6 +421,7 @@ impl StoppedThread {
             match wait(self.tid)? {
                 StopReport::Signal { signal: libc::SIGTRAP, .. } => return Ok(child),
                 StopReport::Signal { signal: 0, .. } => child = Some(self.event_message()?),
+                StopReport::Signal { signal: libc::SIGSTOP, .. } => self.stop_held.set(true),
                 StopReport::Stopped { .. } => {}
                 other => {
                     return Err(EngineError::odd(
@@ -456,6 +462,10 @@ impl StoppedThread {
             return Ok(());
         }
         let put = self.put_registers().and(self.put_dispatch()).and_then(|()| self.put_traps());
+        if self.stop_held.get() {
+            // SAFETY: takes numbers only; the thread is a tracee still, so that the number is its own.
+            unsafe { libc::syscall(libc::SYS_tkill, self.tid, libc::SIGSTOP) };
+        }
         let detached = plain(self.tid, Plain::Detach)
             .map_err(|errno| failed("PTRACE_DETACH", self.tid, errno));
         put.and(detached)

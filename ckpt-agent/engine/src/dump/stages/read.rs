@@ -13,6 +13,7 @@ use super::snapshot::ProcessDump;
 use crate::arch::{Architecture, Current};
 use crate::doing::{self, Thing};
 use crate::dump::areas::{Planned, Window, check, check_huge, plan};
+use crate::dump::attributes;
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
 use crate::dump::pages::Pagemap;
@@ -156,9 +157,10 @@ impl Quiesced {
         let _reading = debug_span!("process", pid = node.pid, host_pid, threads).entered();
         doing::begin("asking", Thing::Process(node.pid));
         let name = |error: EngineError| error.of(node.pid, &node.comm);
-        let (stat, status) = process::stat_and_status(host_pid)?;
         let entry_point = vdso.kernel_entry()?;
+        let is_first = process.scratch.is_none();
         let mut remote = process.lend(entry_point)?;
+        let (stat, status) = process::stat_and_status(host_pid)?;
         if self.frozen.shares_ipc() {
             segments::refuse_attached(&mappings).map_err(name)?;
         } else if first {
@@ -168,6 +170,9 @@ impl Quiesced {
         let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
         let mut inside = process::ask_process(&mut remote, moment)?;
         self.namespaces.ask(host_pid, &mut remote)?;
+        let before = statuses.first().and_then(|status| status.vmlck).filter(|_| is_first);
+        inside.attributes.later_locked =
+            attributes::later_locked(&mut remote, before, status.vmlck)?;
         let numbers = process::thread_numbers(&statuses, self.frozen.depth)?;
         inside.timers = posix_timers::ask(&mut remote, &timers, &numbers, moment).map_err(name)?;
         if statuses.first().is_some_and(process::ignores_traps) {

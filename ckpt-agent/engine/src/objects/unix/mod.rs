@@ -232,6 +232,10 @@ impl ObjectKind for UnixSocket {
             if matches!(found.object.link, UnixLink::Listening { .. }) {
                 continue;
             }
+            if is_urgent(found.probe) {
+                let what = "a Unix socket with an urgent byte (MSG_OOB) that is not read yet";
+                return Err(soon(found.probe, what, "it is read soon: try again"));
+            }
             found.object.received = queue::peek(found.probe, found.object.variety, context)?;
             if !found.object.received.is_empty()
                 && found.object.options.number("pass_credentials") != 0
@@ -259,6 +263,13 @@ impl ObjectKind for UnixSocket {
 fn is_below(probe: &Probe) -> bool {
     let root = std::fs::read_link(format!("/proc/{}/root", probe.host_pid));
     root.is_ok_and(|root| root.as_os_str() != "/")
+}
+
+/// Whether a stream has an urgent byte. It is peeked at: that takes nothing.
+fn is_urgent(probe: &Probe) -> bool {
+    let flags = libc::MSG_OOB | libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    let mut byte = [std::mem::MaybeUninit::uninit(); 1];
+    SockRef::from(&probe.copy).recv_with_flags(&mut byte, flags).is_ok_and(|bytes| bytes > 0)
 }
 
 /// A name with what is needed to bind to it again.
