@@ -46,6 +46,9 @@ pub struct Numbers {
     pub rt_sigtimedwait: i64,
     /// io_getevents(2)
     pub io_getevents: i64,
+    /// Calls of sockets that may wait: read, write, readv, writev, connect, accept, accept4, those that send and those that
+    /// receive, and socketcall(2), which does the work of all.
+    pub of_sockets: &'static [i64],
     /// Calls that do the same with 64-bit times, where a word has 32 bits.
     pub wide: Option<Wide>,
 }
@@ -99,7 +102,7 @@ pub enum Width {
 
 impl Numbers {
     /// Calls that answer a stop with EINTR (signal(7), "Interruption of system calls and library functions by stop
-    /// signals").
+    /// signals"). Those of sockets do where these have a limit on how long they wait (SO_RCVTIMEO, SO_SNDTIMEO).
     pub fn never_restarted(&self, call: &Call) -> bool {
         let number = Some(call.number);
         let named = [self.epoll_wait, self.semop, self.semtimedop].contains(&number)
@@ -110,7 +113,7 @@ impl Numbers {
         });
         let through_ipc =
             self.ipc == number && [SEMOP, SEMTIMEDOP].contains(&(call.arguments[0] & 0xffff));
-        named || wide || through_ipc
+        named || wide || through_ipc || self.of_sockets.contains(&call.number)
     }
 
     /// Whether the kernel answers a stop in this call with -ERESTART_RESTARTBLOCK: sleeps for a time

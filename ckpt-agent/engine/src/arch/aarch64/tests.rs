@@ -93,8 +93,8 @@ fn a_refused_call_gets_its_first_argument_back() {
     let again = Aarch64::reissue(&registers, call);
     assert_eq!((again.pc, again.call()), (SVC, call));
     assert_eq!(Aarch64::interrupted(&again), Interrupted::No, "nothing is owed any more");
-    // read(2) answers with EINTR for a real signal alone.
-    assert_eq!(Aarch64::interrupted(&refused(63, arguments)), Interrupted::No);
+    // openat(2) answers with EINTR for a real signal alone.
+    assert_eq!(Aarch64::interrupted(&refused(56, arguments)), Interrupted::No);
 }
 
 #[test]
