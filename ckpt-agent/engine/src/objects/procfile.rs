@@ -97,9 +97,14 @@ impl ProcessFile {
             .map_err(|errno| self.unfit(errno))
     }
 
+    /// Whether it is a namespace.
+    pub fn is_namespace(&self) -> bool {
+        nsfile::is_file(&self.name)
+    }
+
     /// The flags that it is opened with again.
     pub fn wanted(&self, flags: i32) -> i32 {
-        match nsfile::is_file(&self.name) {
+        match self.is_namespace() {
             true => reopen::wanted(flags) & !libc::O_NOFOLLOW,
             false => reopen::wanted(flags),
         }

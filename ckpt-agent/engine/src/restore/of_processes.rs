@@ -75,8 +75,12 @@ fn open_file(
     let Some(pid) = file.pid else { return file.open_of_ended(flags, context) };
     let thread = file.thread.map(|thread| here(numbers, thread)).transpose()?;
     let path = file.path(here(numbers, pid)?, thread)?;
-    let holder =
-        furnished.iter_mut().find(|one| one.image.descriptors.iter().any(|d| d.file == id));
+    // A namespace by whoever is in it: its holders may have come to others since, from which they can't look there.
+    let opens = |one: &&mut Furnished<'_>| match file.is_namespace() {
+        true => one.image.pid == pid,
+        false => one.image.descriptors.iter().any(|descriptor| descriptor.file == id),
+    };
+    let holder = furnished.iter_mut().find(opens);
     let none = || EngineError::Damaged(format!("{path} is open in no process"));
     let holder = holder.ok_or_else(none)?;
     let made = match holder.image.root_directory.is_some() {

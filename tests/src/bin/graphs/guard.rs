@@ -123,7 +123,9 @@ pub fn must_be_users_own(init: i32, whose: Whose, outside: &Outside) -> Result<(
                 continue;
             }
             let bounding = field(init, "CapBnd:");
-            rights(&status, whose, bounding.as_deref())
+            let confined = is_confined(pid, init, whose);
+            let in_own = confined.map_err(|what| Failure(format!("process {pid}: {what}")))?;
+            rights(&status, whose, bounding.as_deref(), in_own)
                 .map_err(|what| Failure(format!("{}: {what}\n{status}", path.display())))?;
         }
         if whose.by_root {
@@ -139,7 +141,25 @@ fn field(pid: i32, name: &str) -> Option<String> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(|text| text.trim().to_owned())
 }
 
-fn rights(status: &str, whose: Whose, bounding: Option<&str>) -> Result<(), String> {
+/// Whether a process is in a user namespace of its own, where capabilities are none over the machine. Nobody but its user may have
+/// a number in there.
+fn is_confined(pid: i32, init: i32, whose: Whose) -> Result<bool, String> {
+    let of = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
+    if of(pid) == of(init) {
+        return Ok(false);
+    }
+    for map in ["uid_map", "gid_map"] {
+        let text = fs::read_to_string(format!("/proc/{pid}/{map}")).unwrap_or_default();
+        let numbers: Vec<&str> = text.split_whitespace().skip(1).collect();
+        if !numbers.is_empty() && numbers != [whose.user.to_string().as_str(), "1"] {
+            return Err(format!("{map} {text}"));
+        }
+    }
+    Ok(true)
+}
+
+/// `in_own`: in a user namespace of its own.
+fn rights(status: &str, whose: Whose, bounding: Option<&str>, in_own: bool) -> Result<(), String> {
     let seals_rights = status.lines().any(|line| line == "NoNewPrivs:\t1");
     for line in status.lines() {
         let (name, rest) = line.split_once('\t').unwrap_or((line, ""));
@@ -148,6 +168,7 @@ fn rights(status: &str, whose: Whose, bounding: Option<&str>) -> Result<(), Stri
             "Uid:" | "Gid:" => numbers().all(|number| number == Ok(whose.user)),
             // Those of a user namespace that the machine has no numbers for look like nobody's.
             "Groups:" => numbers().flatten().all(|group| whose.groups.contains(&group)),
+            _ if in_own => true,
             _ if CAPABILITIES.contains(&name) && whose.by_root => {
                 rest.bytes().all(|byte| byte == b'0')
             }

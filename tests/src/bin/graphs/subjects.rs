@@ -12,7 +12,6 @@ use ckptd_tests::{build, network, programs};
 /// Programs with many kinds of kernel objects, several processes, and several sessions.
 const PROGRAMS: &[&str] = &[
     "anon",
-    "chroot",
     "controlterminal",
     "deletedfile",
     "devices",
@@ -30,12 +29,12 @@ const PROGRAMS: &[&str] = &[
     "icmpsocket",
     "inotify",
     "inplacefile",
-    "itimer",
     "iosignal",
+    "itimer",
     "lease",
     "limits",
-    "memfdseals",
     "lockedlater",
+    "memfdseals",
     "mptcplisten",
     "mqueue",
     "namespacefd",
@@ -79,6 +78,7 @@ const PROGRAMS: &[&str] = &[
     "unixabstract",
     "unixpair",
     "unixpath",
+    "usernamespace",
     "zombie",
 ];
 /// How long a program may take until it is ready.
