@@ -235,6 +235,34 @@ pub const ALL: &[(&str, Change)] = &[
     }),
     ("no bounding set", |d, _| credentials(d, |c| c["capabilities"][3] = json!(0))),
     ("secure bits", |d, _| credentials(d, |c| c["securebits"] = json!(0x3f))),
+    ("a user namespace with root's number", |d, _| {
+        in_namespaces(d, json!([user_namespace(json!([[0, 0, 1]]))]))
+    }),
+    ("a user namespace with everybody's numbers", |d, _| {
+        in_namespaces(d, json!([user_namespace(json!([[0, 0, u32::MAX]]))]))
+    }),
+    ("a namespace that belongs to the machine", |d, _| {
+        let content = json!({"kind": "uts", "host": "machine", "domain": ""});
+        in_namespaces(d, json!([{ "content": content }]))
+    }),
+    ("a namespace that belongs to none", |d, _| {
+        let content = json!({"kind": "mounts"});
+        in_namespaces(d, json!([{ "owner": 7, "content": content }]))
+    }),
+    ("a host name without an end", |d, _| {
+        let content = json!({"kind": "uts", "host": "x".repeat(1 << 20), "domain": ""});
+        let user = user_namespace(json!([]));
+        in_namespaces(d, json!([user, { "owner": 0, "content": content }]))
+    }),
+    ("another root directory", |d, _| {
+        each(processes(d), |process, _| process["root_directory"] = json!("/tmp"))
+    }),
+    ("everybody shares everything", |d, _| {
+        let shares = |node: &mut Value| json!({"pid": node["pid"], "descriptors": true, "directories": true});
+        let all: Vec<Value> = nodes(d).into_iter().map(shares).collect();
+        d.graph()["sharing"] = json!(all);
+        true
+    }),
     ("the highest priority", |d, _| {
         each(processes(d), |process, _| {
             process["nice"] = json!(-20);
@@ -480,6 +508,18 @@ fn each(all: Vec<&mut Value>, mut change: impl FnMut(&mut Value, usize)) -> bool
     let any = !all.is_empty();
     all.into_iter().enumerate().for_each(|(at, one)| change(one, at));
     any
+}
+
+/// Puts every process into all of these namespaces.
+fn in_namespaces(documents: &mut Documents, all: Value) -> bool {
+    let places: Vec<usize> = (0..all.as_array().map_or(0, Vec::len)).collect();
+    documents.graph()["namespaces"] = all;
+    each(processes(documents), |process, _| process["namespaces"] = json!(places))
+}
+
+fn user_namespace(ranges: Value) -> Value {
+    let content = json!({"kind": "user", "uids": ranges, "gids": ranges, "may_set_groups": true});
+    json!({ "content": content })
 }
 
 fn list<'d>(documents: &'d mut Documents, key: &str) -> Vec<&'d mut Value> {
