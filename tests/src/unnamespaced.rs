@@ -115,6 +115,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "tcpconnecting",
             "tcppending",
             "tcppendingbytes",
+            "tcpshutfull",
             "undumpable",
             "unixabstract",
             "unixpair",

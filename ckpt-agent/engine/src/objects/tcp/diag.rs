@@ -56,7 +56,7 @@ pub(super) fn pair(keys: &[Option<PairKey>]) -> Vec<Option<usize>> {
         .collect()
 }
 
-fn key(socket: &TcpSocket) -> Option<PairKey> {
+pub(super) fn key(socket: &TcpSocket) -> Option<PairKey> {
     let peer = socket.connection()?.peer;
     Some((Endpoint::new(0, socket.local?), Endpoint::new(0, peer)))
 }
@@ -390,7 +390,7 @@ pub(super) fn shut(probe: &Probe, listed: &[TcpEntry]) -> Result<(bool, bool)> {
     Ok((write, read))
 }
 
-fn entry_key(entry: &TcpEntry) -> PairKey {
+pub(super) fn entry_key(entry: &TcpEntry) -> PairKey {
     (Endpoint::new(0, entry.local), Endpoint::new(0, entry.peer))
 }
 

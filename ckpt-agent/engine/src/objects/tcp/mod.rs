@@ -10,12 +10,16 @@
 //! * `widened`: room for what such a peer has still to send;
 //! * `refill`: puts bytes back through the sender's own socket;
 //! * `make`: sockets at recorded addresses;
+//! * `orphans`: connections that are closed and still send;
+//! * `ends`: half closes, ends and resets;
 //! * `restore`: connections, listeners, connections not yet accepted, in the order that keeps
 //!   every address what it was.
 
 mod connecting;
 mod diag;
+mod ends;
 mod make;
+mod orphans;
 mod outer;
 #[cfg(test)]
 mod outer_tests;

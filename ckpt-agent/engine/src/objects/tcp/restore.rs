@@ -18,18 +18,13 @@ use super::super::super::sys::sockopt;
 use super::super::socket_options::{
     Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer, shared_addresses,
 };
+use super::ends::{Made, close, closed_peer_of, shut_reading};
 use super::make::{self, Address, End, Link, Purpose};
 use super::refill::{Refill, refill};
 use super::{PeerEnd, RestoreContext, Saved, TcpSocket, TcpState, connecting};
 
 /// Limit for sending all bytes in flight.
 const REFILL_LIMIT: Duration = Duration::from_secs(10);
-/// Limit for a reset or the end of a connection to cross the loopback.
-const CLOSE_LIMIT: Duration = Duration::from_secs(2);
-
-/// Descriptors made, by the graph's number.
-type Made = BTreeMap<FileId, OwnedFd>;
-
 /// Makes all TCP sockets and parks them.
 pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext) -> Result<()> {
     let by_id: BTreeMap<FileId, &TcpSocket> =
@@ -356,80 +351,6 @@ fn fill(
 fn send_at_once(sender: impl AsFd) -> Result<()> {
     sockopt::set_int(sender, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)
         .map_err(|error| EngineError::system("setsockopt", "TCP_NODELAY", error))
-}
-
-fn closed_peer_of(closed_peers: &[(FileId, OwnedFd)], of: FileId) -> Option<&OwnedFd> {
-    closed_peers.iter().find(|(id, _)| *id == of).map(|(_, fd)| fd)
-}
-
-/// Half closes, ends and resets, now that nothing is to be sent any more.
-fn close(
-    all: &[&Saved<'_, TcpSocket>],
-    made: &Made,
-    closed_peers: Vec<(FileId, OwnedFd)>,
-) -> Result<()> {
-    let mut resets = BTreeSet::new();
-    for saved in all {
-        let Some(fd) = made.get(&saved.id) else { continue };
-        match &saved.object.state {
-            TcpState::Connected(connection) => {
-                // Of a peer that has said its last word only the end is missing.
-                let apart = match connection.end {
-                    PeerEnd::Outside => !connection.peer_shut,
-                    PeerEnd::Socket { .. } | PeerEnd::Waiting { .. } => {
-                        closed_peer_of(&closed_peers, saved.id).is_some()
-                    }
-                    _ => false,
-                };
-                if apart {
-                    resets.insert(saved.id);
-                } else if connection.shut_write {
-                    shut(fd, std::net::Shutdown::Write)?;
-                }
-                if connection.shut_read {
-                    shut(fd, std::net::Shutdown::Read)?;
-                }
-            }
-            TcpState::Closed { reset: true, .. } => {
-                resets.insert(saved.id);
-            }
-            TcpState::Closed { reset: false, .. } => shut(fd, std::net::Shutdown::Write)?,
-            _ => {}
-        }
-    }
-    for (of, closed_peer) in closed_peers {
-        make::wait_until_sent(&closed_peer, CLOSE_LIMIT)?;
-        if resets.contains(&of) {
-            SockRef::from(&closed_peer)
-                .set_linger(Some(Duration::ZERO))
-                .map_err(|error| EngineError::system("setsockopt", "SO_LINGER", error))?;
-        }
-        drop(closed_peer);
-        if let Some(fd) = made.get(&of) {
-            make::wait_until_told(fd, CLOSE_LIMIT)?;
-        }
-    }
-    Ok(())
-}
-
-fn shut(fd: &OwnedFd, how: std::net::Shutdown) -> Result<()> {
-    SockRef::from(fd)
-        .shutdown(how)
-        .map_err(|error| EngineError::system("shut down", "a TCP connection", error))
-}
-
-/// Of connections that the agents have made: they cannot tell reading that is shut down to each other.
-fn shut_reading(
-    all: &[Saved<'_, TcpSocket>],
-    made: &Made,
-    handed_over: &BTreeSet<FileId>,
-) -> Result<()> {
-    for saved in all.iter().filter(|saved| handed_over.contains(&saved.id)) {
-        if saved.object.connection().is_some_and(|connection| connection.shut_read) {
-            made.get(&saved.id).map_or(Ok(()), |fd| shut(fd, std::net::Shutdown::Read))?;
-        }
-    }
-    Ok(())
 }
 
 /// The options that would have been in the way until now.
