@@ -21,6 +21,7 @@ use super::super::sys::stat::identity;
 use super::super::sys::tty;
 use super::reopen;
 use super::tcp::{Asking, Widened};
+use super::unix::Shown;
 
 /// What to do with connections to outside of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +78,8 @@ pub struct DumpContext {
     pub stdio: HashMap<(u64, u64), StdioRole>,
     /// Descriptions under way in Unix sockets, by the inodes of these, in their order.
     pub in_flight: HashMap<(u64, u64), Vec<FileId>>,
+    /// Empty messages in the queues of Unix sockets that are not shown again.
+    pub shown: Shown,
     /// Copies of those that no process holds.
     pub held: Vec<OwnedFd>,
     /// Relays of which the agent holds a side here.

@@ -43,7 +43,7 @@ pub use procfile::ProcessFile;
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
 pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};
-pub use unix::{UnixKind, UnixLink, UnixSocket, in_flight};
+pub use unix::{Shown, UnixKind, UnixLink, UnixSocket, in_flight};
 
 use serde::{Deserialize, Serialize};
 use tracing::debug_span;

@@ -163,6 +163,7 @@ impl Frozen {
             copying: self.settings.copying.clone(),
             copies: std::mem::take(&mut self.copies),
             seen: std::mem::take(&mut self.seen),
+            shown: self.settings.shown.clone(),
             ..DumpContext::default()
         };
         for (host_pid, node) in &nodes {

@@ -21,7 +21,10 @@ use super::super::socket_options::{
 use super::ends::{Made, close, closed_peer_of, shut_reading};
 use super::make::{self, Address, End, Link, Purpose};
 use super::refill::{Refill, refill};
-use super::{PeerEnd, RestoreContext, Saved, TcpSocket, TcpState, connecting};
+use super::{
+    ClosedClient, Connection, PeerEnd, RestoreContext, Saved, TcpSocket, TcpState, closed_clients,
+    connecting,
+};
 
 /// Limit for sending all bytes in flight.
 const REFILL_LIMIT: Duration = Duration::from_secs(10);
@@ -235,7 +238,7 @@ fn listeners_and_idle(
     let shared = shared_addresses(bound.filter_map(|socket| socket.local));
     for saved in idle.chain(all) {
         let backlog = match saved.object.state {
-            TcpState::Listening { backlog } => Some(backlog),
+            TcpState::Listening { backlog, .. } => Some(backlog),
             TcpState::Idle if !made.contains_key(&saved.id) => None,
             _ => continue,
         };
@@ -267,38 +270,72 @@ fn waiting(
 ) -> Result<()> {
     let mut queue = Vec::new();
     for saved in all {
+        if let TcpState::Listening { closed, .. } = &saved.object.state {
+            queue.extend(
+                closed.iter().map(|closed| (closed.place, saved.id, Client::Closed(closed))),
+            );
+        }
         let Some(connection) = saved.object.connection() else { continue };
         let PeerEnd::Waiting { listener, place } = connection.end else { continue };
         // One whose listening socket is restored elsewhere is made, and will be found reset.
         if !made.contains_key(&saved.id) {
-            queue.push((place, saved, connection, listener));
+            queue.push((place, listener, Client::Open(saved, connection)));
         }
     }
     queue.sort_by_key(|(place, ..)| *place);
-    for (_, saved, connection, listener) in queue {
+    for (_, listener, client) in queue {
         let is_listener = by_id
             .get(&listener)
             .is_some_and(|socket| matches!(socket.state, TcpState::Listening { .. }));
         let Some(listening) = made.get(&listener).filter(|_| is_listener) else {
             return Err(EngineError::Damaged(format!("TCP socket {} does not listen", listener.0)));
         };
+        let to = match client {
+            Client::Open(_, connection) => connection.peer,
+            Client::Closed(closed) => closed.to,
+        };
         // The listener may have got another port.
         let port = SockRef::from(listening)
             .local_addr()
             .map_err(|error| EngineError::system("getsockname", "a TCP listener", error))?
             .as_socket()
-            .map_or(connection.peer.port(), |address| address.port());
-        let target = SocketAddr::new(connection.peer.ip(), port);
-        let client = make::client(&address(saved.object), target, context)?;
-        if let Some(sent) = connection.sent {
-            send_at_once(&client)?;
-            let (fd, bytes) = (client.as_fd(), context.blob(sent)?);
-            let refills = &mut [Refill { through: fd, to: fd, bytes: &bytes, may_grow: false }];
-            refill(refills, REFILL_LIMIT)?;
+            .map_or(to.port(), |address| address.port());
+        let target = SocketAddr::new(to.ip(), port);
+        match client {
+            Client::Open(saved, connection) => {
+                let client = open_client(saved, connection, target, context)?;
+                made.insert(saved.id, client.into());
+            }
+            Client::Closed(closed) => {
+                closed_clients::restore(closed, target, REFILL_LIMIT, context)?;
+            }
         }
-        made.insert(saved.id, client.into());
     }
     Ok(())
+}
+
+/// Who has made a connection that is not accepted yet.
+#[derive(Clone, Copy)]
+enum Client<'a> {
+    Open(&'a Saved<'a, TcpSocket>, &'a Connection),
+    Closed(&'a ClosedClient),
+}
+
+/// Connects a client, and sends what it had sent.
+fn open_client(
+    saved: &Saved<'_, TcpSocket>,
+    connection: &Connection,
+    target: SocketAddr,
+    context: &mut RestoreContext,
+) -> Result<Socket> {
+    let client = make::client(&address(saved.object), target, context)?;
+    if let Some(sent) = connection.sent {
+        send_at_once(&client)?;
+        let (fd, bytes) = (client.as_fd(), context.blob(sent)?);
+        let refills = &mut [Refill { through: fd, to: fd, bytes: &bytes, may_grow: false }];
+        refill(refills, REFILL_LIMIT)?;
+    }
+    Ok(client)
 }
 
 /// Sends all bytes in flight, each through the socket of its sender.
