@@ -304,6 +304,7 @@ fn carry_if_session(
                 executed: false,
                 huge: None,
                 links: Vec::new(),
+                attributes: None,
                 modified_ns: Some(modified_ns_of(&metadata)),
                 number: Some(metadata.ino()),
                 content,

@@ -18,6 +18,7 @@ mod context;
 mod families;
 pub mod in_place;
 mod multicast;
+mod other_name;
 pub(super) mod paths;
 mod pipe_content;
 mod probe;

@@ -78,7 +78,7 @@ struct Queue {
 
 /// Who has connected.
 enum Client {
-    Open(Open),
+    Open(Box<Open>),
     /// It is closed: its address, and the one to which it connected.
     Closed(SocketAddr, SocketAddr),
 }
@@ -144,7 +144,7 @@ fn client(
         return Ok((view.client_has_closed(entry).then_some(closed), bytes));
     };
     let bytes = bytes || quiesce::unacknowledged(all[index].probe)? > 0;
-    Ok((Open::look(index, &all[index], view).ok().map(Client::Open), bytes))
+    Ok((Open::look(index, &all[index], view).ok().map(|open| Client::Open(Box::new(open))), bytes))
 }
 
 fn canonical(address: SocketAddr) -> SocketAddr {

@@ -174,8 +174,8 @@ fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
                 busy = Some(sender);
             }
         }
-        for receiver in 0..lines.len() {
-            let Some(unread) = lines[receiver].comes_from_closed()? else { continue };
+        for (receiver, line) in lines.iter_mut().enumerate() {
+            let Some(unread) = line.comes_from_closed()? else { continue };
             left += unread;
             if moved.elapsed() < SHUT_LIMIT {
                 busy = busy.or(Some(receiver));
