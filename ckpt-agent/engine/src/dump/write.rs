@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use protocol::launch::FileCheck;
 use tracing::debug_span;
 use tracing::field::Empty;
 
@@ -91,7 +92,7 @@ pub fn write_image(
     let mut writer = Writer { store, next: 0, progress };
     let blobs = std::mem::take(&mut data.context.blobs);
     let mut pending_blobs = submit_blobs(&mut writer, blobs)?;
-    let mut files = MappedFiles::default();
+    let mut files = MappedFiles::new(data.graph.kept.file_check);
     let mut images = Vec::with_capacity(data.processes.len());
     for process in std::mem::take(&mut data.processes) {
         images.push(write_process(
@@ -255,16 +256,22 @@ fn write_process(
         return Err(lost());
     }
     image.areas = areas;
-    image.executable = executable(snapshot_pid, &image.executable.path);
+    image.executable = executable(snapshot_pid, &image.executable.path, data.graph.kept.file_check);
     Ok((image, windows))
 }
 
 /// The executable as it must be found at restart; only its path where it is gone already.
-fn executable(snapshot_pid: i32, path: &str) -> MappedFile {
+fn executable(snapshot_pid: i32, path: &str, check: FileCheck) -> MappedFile {
     let reached = format!("/proc/{snapshot_pid}/root{path}");
     match std::fs::metadata(&reached) {
-        Ok(metadata) => describe(path, &reached, &metadata),
-        Err(_) => MappedFile { path: path.to_owned(), size: 0, modified_ns: 0, build_id: None },
+        Ok(metadata) => describe(path, &reached, &metadata, check),
+        Err(_) => MappedFile {
+            path: path.to_owned(),
+            size: 0,
+            modified_ns: 0,
+            build_id: None,
+            hash: None,
+        },
     }
 }
 

@@ -209,6 +209,7 @@ impl Rig {
             force: false,
             external: protocol::launch::External::Warn,
             window: None,
+            file_check: None,
         };
         let task = Task::Restore { job_dir: image.dir.clone(), spec, part };
         let dir = self.new_dir()?;

@@ -151,6 +151,7 @@ impl Frozen {
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
             files_limit: self.settings.kept.limit(),
+            file_check: self.settings.kept.file_check,
             external: self.settings.external,
             shares_ipc: self.shares_ipc(),
             stdio: std::mem::take(&mut self.settings.stdio),
