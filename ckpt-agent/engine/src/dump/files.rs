@@ -76,7 +76,7 @@ impl MappedFiles {
 }
 
 /// What a file must look like at restart. `reached` is the path by which it is found here.
-pub fn describe(path: &str, reached: &str, metadata: &Metadata, check: FileCheck) -> MappedFile {
+fn describe(path: &str, reached: &str, metadata: &Metadata, check: FileCheck) -> MappedFile {
     let read = || file_check::hash(&File::open(reached).ok()?).ok();
     let wanted = check == FileCheck::Hash && metadata.is_file();
     let modified_ns = modified_ns_of(metadata);
@@ -87,6 +87,21 @@ pub fn describe(path: &str, reached: &str, metadata: &Metadata, check: FileCheck
         modified_ns,
         build_id: remembered(version, || build_id(reached)),
         hash: wanted.then(read).flatten(),
+    }
+}
+
+/// The executable as it must be found at restart; only its path where it is gone already.
+pub fn executable(snapshot_pid: i32, path: &str, check: FileCheck) -> MappedFile {
+    let reached = format!("/proc/{snapshot_pid}/root{path}");
+    match std::fs::metadata(&reached) {
+        Ok(metadata) => describe(path, &reached, &metadata, check),
+        Err(_) => MappedFile {
+            path: path.to_owned(),
+            size: 0,
+            modified_ns: 0,
+            build_id: None,
+            hash: None,
+        },
     }
 }
 

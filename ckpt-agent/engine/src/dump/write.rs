@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use protocol::launch::FileCheck;
 use tracing::debug_span;
 use tracing::field::Empty;
 
 use super::super::doing::{self, Thing};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
-    Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, MappedFile, Origin, ProcessImage,
-    Span, StoredWindow, WINDOW_PAGES,
+    Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, Origin, ProcessImage, Span,
+    StoredWindow, WINDOW_PAGES,
 };
 use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
@@ -22,7 +21,7 @@ use super::super::sys::stat::modified_ns_of;
 use super::super::trace::ProcessMemory;
 use super::areas::{Plan, area};
 use super::detached;
-use super::files::{MappedFiles, View, describe};
+use super::files::{MappedFiles, View, executable};
 use super::pages::Pagemap;
 use super::snapshot_process::is_alive;
 use super::stages::{ProcessDump, SnapshotData, is_not_inherited};
@@ -258,21 +257,6 @@ fn write_process(
     image.areas = areas;
     image.executable = executable(snapshot_pid, &image.executable.path, data.graph.kept.file_check);
     Ok((image, windows))
-}
-
-/// The executable as it must be found at restart; only its path where it is gone already.
-fn executable(snapshot_pid: i32, path: &str, check: FileCheck) -> MappedFile {
-    let reached = format!("/proc/{snapshot_pid}/root{path}");
-    match std::fs::metadata(&reached) {
-        Ok(metadata) => describe(path, &reached, &metadata, check),
-        Err(_) => MappedFile {
-            path: path.to_owned(),
-            size: 0,
-            modified_ns: 0,
-            build_id: None,
-            hash: None,
-        },
-    }
 }
 
 /// Files of session directories travel also where they are only mapped privately: programs and

@@ -33,7 +33,7 @@ pub fn take(
         let text = name.to_string_lossy().into_owned();
         if LOST.iter().any(|class| text.starts_with(class)) {
             lost.push(text);
-        } else if returns(&text) || text.starts_with("user.") {
+        } else if returns(&text) {
             let value = name.to_str().ok().and_then(|_| xattr::get(&file, &name).ok());
             match value.filter(|value| context.has_room_for(value.len() as u64)) {
                 Some(value) => {
