@@ -68,6 +68,30 @@ pub struct Kept {
     /// How many bytes of files go into an image at most; `None`: [`FILES_LIMIT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_limit: Option<u64>,
+    /// By what a restart tells whether a file that is not in the image has changed.
+    #[serde(default, skip_serializing_if = "FileCheck::is_default")]
+    pub file_check: FileCheck,
+}
+
+/// By what a restart tells whether a file that is not in the image, and that the job only reads, has changed since the
+/// checkpoint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileCheck {
+    /// By its size.
+    Size,
+    /// By its size and the time of its modification.
+    #[default]
+    Mtime,
+    /// By its content. Where the checkpoint has no hash of it, as with [`FileCheck::Mtime`].
+    Hash,
+}
+
+impl FileCheck {
+    /// For images and messages, which leave it out then.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Bytes of files that go into an image unless the user says otherwise.
@@ -126,6 +150,9 @@ pub struct RestoreSpec {
     pub external: External,
     /// Size of the job's terminal, where it has one.
     pub window: Option<WindowSize>,
+    /// By what changed files are told, if not as the job was run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_check: Option<FileCheck>,
 }
 
 /// What is done about connections to outside of the job.

@@ -67,6 +67,76 @@ static inline void tcp_pair(int family, int pair[2])
 	pair[1] = BUILD(accept(listener, NULL, NULL));
 	close(listener);
 }
+
+/* Sizes of buffers that are full soon, and of what is written and read at once. */
+enum { TCP_SMALL = 16 * 1024, TCP_BLOCK = 4096 };
+
+/* Two connected sockets with small receive buffers; the listener is closed again. */
+static inline void tcp_small_pair(int family, int pair[2])
+{
+	struct sockaddr_storage address;
+	int size = TCP_SMALL, listener = tcp_listen(family);
+	BUILD(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &size, sizeof size));
+	pair[0] = (int)BUILD(socket(family, SOCK_STREAM, 0));
+	BUILD(setsockopt(pair[0], SOL_SOCKET, SO_RCVBUF, &size, sizeof size));
+	socklen_t length = tcp_loopback(family, tcp_port(listener, false), &address);
+	BUILD(connect(pair[0], (struct sockaddr *)&address, length));
+	pair[1] = (int)BUILD(accept(listener, NULL, NULL));
+	close(listener);
+}
+
+/* Writes until nothing more fits; every byte depends on its place in the stream and on the seed. Gives their number. */
+static inline size_t tcp_stuff(int fd, unsigned seed)
+{
+	size_t sent = 0;
+	char block[TCP_BLOCK];
+	BUILD(fcntl(fd, F_SETFL, O_NONBLOCK));
+	/* A full queue once may be the kernel catching its breath: three times in a row is full. */
+	for (int refusals = 0; refusals < 3;) {
+		/* Every byte depends on its place in the stream. */
+		for (size_t i = 0; i < TCP_BLOCK; i++)
+			block[i] = (char)((sent + i) * 31 + (sent + i) / 251 + seed);
+		ssize_t done = write(fd, block, TCP_BLOCK);
+		if (done < 0 && errno != EAGAIN)
+			conform_fail("write: %s", strerror(errno));
+		if (done > 0)
+			sent += (size_t)done;
+		else
+			refusals++, conform_sleep_ms(20);
+	}
+	BUILD(fcntl(fd, F_SETFL, 0));
+	return sent;
+}
+
+/* The next bytes to be read are those of tcp_stuff. */
+static inline void tcp_expect_stream(const char *what, int fd, size_t length, unsigned seed)
+{
+	char block[TCP_BLOCK];
+	for (size_t at = 0; at < length;) {
+		size_t part = length - at < TCP_BLOCK ? length - at : TCP_BLOCK;
+		conform_read_all(fd, block, part);
+		for (size_t i = 0; i < part; i++)
+			if (block[i] != (char)((at + i) * 31 + (at + i) / 251 + seed))
+				conform_fail("%s: byte %zu of %zu is wrong", what, at + i, length);
+		at += part;
+	}
+}
+
+/* Reads what tcp_stuff has written until its end. Gives the number of bytes. */
+static inline size_t tcp_drain(const char *what, int fd, unsigned seed)
+{
+	size_t length = 0;
+	char block[TCP_BLOCK];
+	for (;;) {
+		ssize_t got = BUILD(read(fd, block, sizeof block));
+		for (ssize_t i = 0; i < got; i++, length++)
+			if (block[i] != (char)(length * 31 + length / 251 + seed))
+				conform_fail("%s: byte %zu is wrong", what, length);
+		if (got == 0)
+			return length;
+	}
+}
+
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44
 #endif

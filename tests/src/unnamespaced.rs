@@ -124,6 +124,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "tcpconnecting",
             "tcppending",
             "tcppendingbytes",
+            "tcpshutfull",
             "undumpable",
             "unixabstract",
             "unixpair",

@@ -16,6 +16,7 @@ pub mod doing;
 pub mod dump;
 pub mod error;
 pub mod fault;
+mod file_check;
 pub mod folders;
 pub mod freeze;
 pub mod graph;

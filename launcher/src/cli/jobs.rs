@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
 use protocol::cluster::baseline::Baseline;
 use protocol::cluster::settings::Trust;
-use protocol::launch::{External, Kept};
+use protocol::launch::{External, FileCheck, Kept};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -54,6 +54,12 @@ pub struct FileArguments {
     /// is at a restart, and is named at each checkpoint.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub files_limit: Option<u64>,
+    /// By what a restart tells that a file has changed which the job only reads and which is not in the image: by its
+    /// size, also by the time of its modification, or by its content [default: mtime].
+    ///
+    /// For the content, each version of such a file is read once, while the job stands still if it is open.
+    #[arg(long, value_enum)]
+    pub file_check: Option<FileCheckSetting>,
 }
 
 /// Why a folder can't be a job's.
@@ -84,7 +90,12 @@ impl FileArguments {
             Err(source) => Err(SessionError::Lost { path: path.clone(), source }),
         };
         let folders = self.session.iter().map(folder).collect::<Result<_, _>>()?;
-        Ok(Kept { folders, temporary: None, files_limit: self.files_limit })
+        Ok(Kept {
+            folders,
+            temporary: None,
+            files_limit: self.files_limit,
+            file_check: self.file_check.map_or_else(FileCheck::default, FileCheck::from),
+        })
     }
 }
 
@@ -99,6 +110,10 @@ pub struct RestartArguments {
     /// Restart although files have changed since, or the job has ended by itself.
     #[arg(long)]
     pub force: bool,
+    /// By what changed files are told, if not as the job was run. What the content was is known of checkpoints of jobs that
+    /// were run with 'hash' alone; otherwise that is as 'mtime'.
+    #[arg(long, value_enum)]
+    pub file_check: Option<FileCheckSetting>,
     /// On a cluster: return once the job runs, and print its name.
     #[arg(long)]
     pub detach: bool,
@@ -296,6 +311,27 @@ pub enum ExternalSetting {
     Warn,
     /// Refused at checkpoint time.
     Fail,
+}
+
+/// By what changed files are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FileCheckSetting {
+    /// Their size.
+    Size,
+    /// Their size and the time of their modification.
+    Mtime,
+    /// Their content.
+    Hash,
+}
+
+impl From<FileCheckSetting> for FileCheck {
+    fn from(setting: FileCheckSetting) -> FileCheck {
+        match setting {
+            FileCheckSetting::Size => FileCheck::Size,
+            FileCheckSetting::Mtime => FileCheck::Mtime,
+            FileCheckSetting::Hash => FileCheck::Hash,
+        }
+    }
 }
 
 impl From<ExternalSetting> for External {

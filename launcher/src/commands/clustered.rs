@@ -104,6 +104,10 @@ pub fn restart(
     arguments: &RestartArguments,
 ) -> Result<u8, Failure> {
     let what = format!("restart {}", arguments.job);
+    if arguments.file_check.is_some() {
+        let cause = "on a cluster, a job keeps the --file-check that it was run with";
+        return Err(Failure::of(&what, cause));
+    }
     let ask = Ask::Status { job: Some(arguments.job.clone()) };
     let status = cluster.listing(&what, &ask)?;
     // Its work is done; to do part of it again is hardly what is meant.

@@ -75,6 +75,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         checkpoint: record.checkpoint,
         force: arguments.force,
         external: settings.external,
+        file_check: arguments.file_check.map(Into::into),
         window: session::window(),
     };
     let session = Session {

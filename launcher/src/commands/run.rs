@@ -52,7 +52,9 @@ fn perform_in(
     let kept = arguments.files.kept().map_err(|cause| Failure::of(&what, cause))?;
     if arguments.options.engine == EngineSetting::Dmtcp && kept != Kept::default() {
         return Err(Failure::Usage(
-            "wrong usage: --session and --files-limit are for the native engine: leave them or --engine dmtcp out".into(),
+            "wrong usage: --session, --files-limit and --file-check are for the native engine: leave them or --engine \
+             dmtcp out"
+                .into(),
         ));
     }
     if arguments.options.engine == EngineSetting::Dmtcp {

@@ -177,6 +177,7 @@ fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> I
         executed: false,
         huge: huge_memory::page_on(mapping.device),
         links: Vec::new(),
+        attributes: None,
         content,
     });
     let inode = InodeId((context.inodes.len() - 1) as u32);
@@ -218,6 +219,7 @@ fn add_written(host_pid: i32, mapping: &Mapping, context: &mut DumpContext) -> O
         executed: false,
         huge: None,
         links: Vec::new(),
+        attributes: None,
         content,
     });
     Some(InodeId((context.inodes.len() - 1) as u32))

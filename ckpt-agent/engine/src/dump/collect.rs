@@ -140,7 +140,7 @@ fn add_in_flight(
             (probe.pid, probe.comm.clone(), probe.fd, probe.inode())
         };
         let named = |error: EngineError| error.at(pid, &comm, fd);
-        let copies = in_flight(socket, &collected.probes[next]).map_err(named)?;
+        let copies = in_flight(socket, &collected.probes[next], &context.shown).map_err(named)?;
         let mut ids = Vec::with_capacity(copies.len());
         for copy in copies {
             let probe = Probe::of(own, 1, IN_FLIGHT, copy.as_raw_fd())?;

@@ -113,6 +113,7 @@ fn inode(key: Key, views: &[View], data: &mut SnapshotData) -> Result<Option<Ino
         executed: false,
         huge: None,
         links: Vec::new(),
+        attributes: None,
         content: context.keep_blob(content),
     };
     debug_assert!(!matches!(inode.origin, Origin::Anonymous));

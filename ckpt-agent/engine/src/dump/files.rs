@@ -6,6 +6,9 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 
+use protocol::launch::FileCheck;
+
+use super::super::file_check;
 use super::super::graph::{MappedFile, to_hex};
 use super::super::proc::Mapping;
 use super::super::sys::stat::modified_ns_of;
@@ -20,6 +23,7 @@ type Version = (u64, u64, u64, i64);
 /// at once.
 #[derive(Debug, Default)]
 pub struct MappedFiles {
+    check: FileCheck,
     seen: HashMap<Place, Option<MappedFile>>,
 }
 
@@ -51,22 +55,30 @@ impl View {
 }
 
 impl MappedFiles {
+    /// With nothing looked at.
+    pub fn new(check: FileCheck) -> Self {
+        Self { check, seen: HashMap::new() }
+    }
+
     /// The file behind a mapping of a process, if its path still leads to it.
     pub fn identify(&mut self, pid: i32, view: &View, mapping: &Mapping) -> Option<MappedFile> {
         let (path, _) = mapping.path();
         let (device, inode) = (mapping.device, mapping.inode);
         let place = Place { view: view.clone(), device, inode, path: path.to_owned() };
+        let check = self.check;
         let look = || {
             let reached = format!("/proc/{pid}/root{path}");
             let metadata = std::fs::metadata(&reached).ok()?;
-            (metadata.ino() == inode).then(|| describe(path, &reached, &metadata))
+            (metadata.ino() == inode).then(|| describe(path, &reached, &metadata, check))
         };
         self.seen.entry(place).or_insert_with(look).clone()
     }
 }
 
 /// What a file must look like at restart. `reached` is the path by which it is found here.
-pub fn describe(path: &str, reached: &str, metadata: &Metadata) -> MappedFile {
+fn describe(path: &str, reached: &str, metadata: &Metadata, check: FileCheck) -> MappedFile {
+    let read = || file_check::hash(&File::open(reached).ok()?).ok();
+    let wanted = check == FileCheck::Hash && metadata.is_file();
     let modified_ns = modified_ns_of(metadata);
     let version = (metadata.dev(), metadata.ino(), metadata.size(), modified_ns);
     MappedFile {
@@ -74,6 +86,22 @@ pub fn describe(path: &str, reached: &str, metadata: &Metadata) -> MappedFile {
         size: metadata.size(),
         modified_ns,
         build_id: remembered(version, || build_id(reached)),
+        hash: wanted.then(read).flatten(),
+    }
+}
+
+/// The executable as it must be found at restart; only its path where it is gone already.
+pub fn executable(snapshot_pid: i32, path: &str, check: FileCheck) -> MappedFile {
+    let reached = format!("/proc/{snapshot_pid}/root{path}");
+    match std::fs::metadata(&reached) {
+        Ok(metadata) => describe(path, &reached, &metadata, check),
+        Err(_) => MappedFile {
+            path: path.to_owned(),
+            size: 0,
+            modified_ns: 0,
+            build_id: None,
+            hash: None,
+        },
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use super::super::error::Result;
 use super::super::graph::InodeId;
 use super::super::inodes::copying::{Bytes, Copying};
-use super::super::inodes::{content, segments};
+use super::super::inodes::{content, segments, take_attributes};
 use super::super::objects::{BlobData, DumpContext, Extent};
 use super::super::sys::stat::modified_ns_of;
 use super::super::trace::{ProcessMemory, Remote};
@@ -39,19 +39,23 @@ pub fn read_all(
         if has_content(context, inode) {
             continue;
         }
-        let (metadata, data) = match open(windows[0], context)? {
+        let (metadata, data, attributes) = match open(windows[0], context)? {
             Some((file, metadata)) => {
                 let data = content::read(file.as_fd(), metadata.size(), &context.copying)?;
-                (Some(metadata), data)
+                let shown = windows[0].mapping.path().0.to_owned();
+                (Some(metadata), data, Some((file, shown)))
             }
-            None => (None, read_windows(&windows, &context.copying, &mut resident_of)?),
+            None => (None, read_windows(&windows, &context.copying, &mut resident_of)?, None),
         };
+        let attributes =
+            attributes.and_then(|(file, shown)| take_attributes(file, &shown, context));
         let entry = &mut context.inodes[inode.0 as usize];
         let segment = segments::number_of(entry).is_some();
         if !segment {
             entry.size = data.length;
         }
         if let Some(metadata) = metadata.filter(|_| !segment) {
+            entry.attributes = attributes;
             entry.mode = metadata.mode() & 0o7777;
             entry.owner = Some((metadata.uid(), metadata.gid()));
             entry.modified_ns = Some(modified_ns_of(&metadata));

@@ -11,8 +11,8 @@ use tracing::field::Empty;
 use super::super::doing::{self, Thing};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
-    Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, MappedFile, Origin, ProcessImage,
-    Span, StoredWindow, WINDOW_PAGES,
+    Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, Origin, ProcessImage, Span,
+    StoredWindow, WINDOW_PAGES,
 };
 use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
@@ -21,7 +21,7 @@ use super::super::sys::stat::modified_ns_of;
 use super::super::trace::ProcessMemory;
 use super::areas::{Plan, area};
 use super::detached;
-use super::files::{MappedFiles, View, describe};
+use super::files::{MappedFiles, View, executable};
 use super::pages::Pagemap;
 use super::snapshot_process::is_alive;
 use super::stages::{ProcessDump, SnapshotData, is_not_inherited};
@@ -91,7 +91,7 @@ pub fn write_image(
     let mut writer = Writer { store, next: 0, progress };
     let blobs = std::mem::take(&mut data.context.blobs);
     let mut pending_blobs = submit_blobs(&mut writer, blobs)?;
-    let mut files = MappedFiles::default();
+    let mut files = MappedFiles::new(data.graph.kept.file_check);
     let mut images = Vec::with_capacity(data.processes.len());
     for process in std::mem::take(&mut data.processes) {
         images.push(write_process(
@@ -255,17 +255,8 @@ fn write_process(
         return Err(lost());
     }
     image.areas = areas;
-    image.executable = executable(snapshot_pid, &image.executable.path);
+    image.executable = executable(snapshot_pid, &image.executable.path, data.graph.kept.file_check);
     Ok((image, windows))
-}
-
-/// The executable as it must be found at restart; only its path where it is gone already.
-fn executable(snapshot_pid: i32, path: &str) -> MappedFile {
-    let reached = format!("/proc/{snapshot_pid}/root{path}");
-    match std::fs::metadata(&reached) {
-        Ok(metadata) => describe(path, &reached, &metadata),
-        Err(_) => MappedFile { path: path.to_owned(), size: 0, modified_ns: 0, build_id: None },
-    }
 }
 
 /// Files of session directories travel also where they are only mapped privately: programs and
@@ -304,6 +295,7 @@ fn carry_if_session(
                 executed: false,
                 huge: None,
                 links: Vec::new(),
+                attributes: None,
                 modified_ns: Some(modified_ns_of(&metadata)),
                 number: Some(metadata.ino()),
                 content,

@@ -15,7 +15,7 @@ use nix::unistd::mkfifo;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, EntryKind, FolderEntry, WholeFolder};
 use super::super::inodes::ahead::keeps_true_times;
-use super::super::inodes::make_parents;
+use super::super::inodes::{make_parents, put_attributes};
 use super::super::objects::RestoreContext;
 use super::super::sys::stat::{changed_ns_of, modified_ns_of, time};
 use super::place;
@@ -36,7 +36,8 @@ fn failed<'p>(call: &'static str, path: &'p Path) -> impl Fn(std::io::Error) -> 
 pub fn begin(context: &mut RestoreContext<'_>) -> Result<()> {
     let graph = context.graph;
     for folder in &graph.folders {
-        let stuck = begin_one(folder, context)?;
+        let (stuck, missing) = begin_one(folder, context)?;
+        warn_of_missing(&missing, context);
         if let Some(first) = stuck.first() {
             let others = match stuck.len() {
                 1 => String::new(),
@@ -48,8 +49,22 @@ pub fn begin(context: &mut RestoreContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What cannot be removed, a line each.
-fn begin_one(folder: &WholeFolder, context: &RestoreContext<'_>) -> Result<Vec<String>> {
+/// Which attributes of files and folders could not be set.
+fn warn_of_missing(missing: &[String], context: &mut RestoreContext<'_>) {
+    if let Some(first) = missing.first() {
+        let others = match missing.len() {
+            1 => String::new(),
+            more => format!(", and so it is with {} others", more - 1),
+        };
+        context.warn(format!("{first}{others}"));
+    }
+}
+
+/// What cannot be removed, and which attributes are missing, a line each.
+fn begin_one(
+    folder: &WholeFolder,
+    context: &RestoreContext<'_>,
+) -> Result<(Vec<String>, Vec<String>)> {
     let root = Path::new(&folder.path);
     let mut wanted = BTreeMap::new();
     for entry in &folder.entries {
@@ -70,10 +85,11 @@ fn begin_one(folder: &WholeFolder, context: &RestoreContext<'_>) -> Result<Vec<S
     if !context.crowded {
         clear(root, &wanted, &mut stuck)?;
     }
+    let mut missing = Vec::new();
     for entry in &folder.entries {
-        make(&place(&folder.path, &entry.name)?, entry, context)?;
+        make(&place(&folder.path, &entry.name)?, entry, &mut missing, context)?;
     }
-    Ok(stuck)
+    Ok((stuck, missing))
 }
 
 /// Somebody else may have made a folder of that name while there was none.
@@ -140,14 +156,21 @@ fn open_up(folder: &Path) {
     let _ = fs::set_permissions(folder, Permissions::from_mode(0o700));
 }
 
-fn make(path: &Path, entry: &FolderEntry, context: &RestoreContext<'_>) -> Result<()> {
+fn make(
+    path: &Path,
+    entry: &FolderEntry,
+    missing: &mut Vec<String>,
+    context: &RestoreContext<'_>,
+) -> Result<()> {
     let there = fs::symlink_metadata(path).ok();
     match &entry.kind {
         EntryKind::Folder if there.is_some() => open_up(path),
         EntryKind::Folder => {
             fs::DirBuilder::new().mode(0o700).create(path).map_err(failed("mkdir", path))?;
         }
-        EntryKind::File { content, .. } => make_file(path, entry, *content, there, context)?,
+        EntryKind::File { content, .. } => {
+            make_file(path, entry, *content, there, missing, context)?;
+        }
         EntryKind::Link { target } => {
             if fs::read_link(path).is_ok_and(|known| known == Path::new(target)) {
                 return Ok(());
@@ -184,6 +207,7 @@ fn make_file(
     entry: &FolderEntry,
     content: BlobId,
     there: Option<Metadata>,
+    missing: &mut Vec<String>,
     context: &RestoreContext<'_>,
 ) -> Result<()> {
     let EntryKind::File { size, number, changed_ns, .. } = entry.kind else { return Ok(()) };
@@ -219,6 +243,7 @@ fn make_file(
     file.set_len(0).map_err(failed("truncate", path))?;
     context.copy_blob(content, file.as_fd())?;
     give(path, entry);
+    put_on(&file, path, entry, missing, context)?;
     let mode = Permissions::from_mode(entry.mode & FILE_MODE);
     file.set_permissions(mode).map_err(failed("chmod", path))?;
     let time = time(entry.modified_ns);
@@ -237,19 +262,24 @@ fn has_true_times(path: &Path) -> bool {
 ///
 /// # Errors
 /// Failed system calls.
-pub fn finish(context: &RestoreContext<'_>) -> Result<()> {
+pub fn finish(context: &mut RestoreContext<'_>) -> Result<()> {
+    let mut missing = Vec::new();
     for folder in &context.graph.folders {
         for entry in folder.entries.iter().rev() {
             let path = place(&folder.path, &entry.name)?;
             match &entry.kind {
                 EntryKind::Again { name } => link(&place(&folder.path, name)?, &path)?,
                 EntryKind::Socket => keep_socket(&path, entry),
-                EntryKind::Folder => close_folder(&path, entry.mode, Some(entry))?,
+                EntryKind::Folder => {
+                    put_on_folder(&path, entry, &mut missing, context)?;
+                    close_folder(&path, entry.mode, Some(entry))?;
+                }
                 _ => {}
             }
         }
         close_folder(Path::new(&folder.path), folder.mode, None)?;
     }
+    warn_of_missing(&missing, context);
     Ok(())
 }
 
@@ -268,6 +298,29 @@ fn keep_socket(path: &Path, entry: &FolderEntry) {
     if fs::symlink_metadata(path).is_err() {
         let _ = mknod(path, SFlag::S_IFSOCK, Mode::from_bits_truncate(entry.mode), 0);
     }
+}
+
+fn put_on_folder(
+    path: &Path,
+    entry: &FolderEntry,
+    missing: &mut Vec<String>,
+    context: &RestoreContext<'_>,
+) -> Result<()> {
+    let flags = libc::O_NOFOLLOW | libc::O_DIRECTORY | libc::O_NONBLOCK;
+    let folder = File::options().read(true).custom_flags(flags).open(path);
+    folder.map_or(Ok(()), |folder| put_on(&folder, path, entry, missing, context))
+}
+
+fn put_on(
+    file: &File,
+    path: &Path,
+    entry: &FolderEntry,
+    missing: &mut Vec<String>,
+    context: &RestoreContext<'_>,
+) -> Result<()> {
+    let failed = put_attributes(file, &entry.attributes, context)?;
+    missing.extend(failed.map(|failed| format!("{}, made again, {failed}", path.display())));
+    Ok(())
 }
 
 fn close_folder(path: &Path, mode: u32, entry: Option<&FolderEntry>) -> Result<()> {

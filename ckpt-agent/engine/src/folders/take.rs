@@ -9,7 +9,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{EntryKind, FolderEntry, WholeFolder};
+use super::super::graph::{EntryKind, ExtendedAttribute, FolderEntry, WholeFolder};
 use super::super::inodes;
 use super::super::objects::{DumpContext, reopen};
 use super::super::sys::abi;
@@ -125,13 +125,15 @@ impl Walk<'_> {
             Err(Errno::ENOENT) => return Ok(()),
             Err(errno) => return Err(EngineError::system("stat", path, errno)),
         };
-        let (kind, inner) = self.kind(at, name, &path, depth, &stat)?;
+        let mut attributes = Vec::new();
+        let (kind, inner) = self.kind(at, name, &path, depth, &stat, &mut attributes)?;
         let below = format!("{path}/");
         self.entries.push(FolderEntry {
             name: path,
             mode: stat.st_mode & 0o7777,
             owner: (stat.st_uid, stat.st_gid),
             modified_ns: modified_ns(&stat),
+            attributes,
             kind,
         });
         inner.map_or(Ok(()), |inner| self.folder(inner, &below, depth + 1))
@@ -145,6 +147,7 @@ impl Walk<'_> {
         path: &str,
         depth: usize,
         stat: &FileStat,
+        attributes: &mut Vec<ExtendedAttribute>,
     ) -> Result<(EntryKind, Option<OwnedFd>)> {
         let why = if identity(stat).0 != self.device {
             Some("it is another file system".to_owned())
@@ -160,11 +163,14 @@ impl Walk<'_> {
         }
         Ok(match stat.st_mode & abi::S_IFMT {
             abi::S_IFDIR => match open_folder(at, name) {
-                Ok(Some(inner)) => (EntryKind::Folder, Some(inner)),
+                Ok(Some(inner)) => {
+                    *attributes = self.attributes(inner.as_fd(), path);
+                    (EntryKind::Folder, Some(inner))
+                }
                 Ok(None) => (EntryKind::Left, None),
                 Err(error) => (self.leave(path, error.to_string()), None),
             },
-            abi::S_IFREG => (self.file(at, name, path, stat)?, None),
+            abi::S_IFREG => (self.file(at, name, path, stat, attributes)?, None),
             abi::S_IFLNK => match readlinkat(at, name).map(std::ffi::OsString::into_string) {
                 Ok(Ok(target)) => (EntryKind::Link { target }, None),
                 _ => (self.leave(path, "where it leads is no UTF-8".to_owned()), None),
@@ -173,6 +179,11 @@ impl Walk<'_> {
             abi::S_IFSOCK => (EntryKind::Socket, None),
             _ => (self.leave(path, "it is a device".to_owned()), None),
         })
+    }
+
+    fn attributes(&mut self, fd: BorrowedFd<'_>, path: &str) -> Vec<ExtendedAttribute> {
+        let shown = format!("{}/{path}", self.root);
+        inodes::take_attributes(fd, &shown, self.context).unwrap_or_default()
     }
 
     fn leave(&mut self, path: &str, why: String) -> EntryKind {
@@ -186,6 +197,7 @@ impl Walk<'_> {
         name: &str,
         path: &str,
         stat: &FileStat,
+        attributes: &mut Vec<ExtendedAttribute>,
     ) -> Result<EntryKind> {
         let key = identity(stat);
         if let Some(first) = self.seen.get(&key) {
@@ -223,6 +235,7 @@ impl Walk<'_> {
             Err(EngineError::Refused(refusal)) => return Ok(self.leave(path, refusal.what)),
             Err(error) => return Err(error),
         };
+        *attributes = self.attributes(fd.as_fd(), path);
         Ok(EntryKind::File {
             content: self.context.keep_blob(content),
             size,

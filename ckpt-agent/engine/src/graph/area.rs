@@ -96,6 +96,9 @@ pub struct MappedFile {
     /// The ELF build ID, where the file is ELF and has one (hex).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
+    /// BLAKE3 of its content, where that decides (hex).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
 }
 
 /// Flags of a mapping that /proc/PID/smaps tells in VmFlags.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BlobId, InodeId};
+use super::{BlobId, ExtendedAttribute, InodeId};
 
 /// A folder as it was at the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,9 @@ pub struct FolderEntry {
     pub owner: (u32, u32),
     /// Modification time, ns since 1970.
     pub modified_ns: i64,
+    /// Extended attributes of a file or folder that nobody had open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<ExtendedAttribute>,
     /// What it was.
     pub kind: EntryKind,
 }

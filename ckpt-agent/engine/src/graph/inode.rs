@@ -1,9 +1,11 @@
 //! Inodes whose content travels in the image: shared memory, deleted files, and files of the
 //! job's session directories.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use super::BlobId;
+use super::{BlobId, ExtendedAttribute};
 
 /// Index of a [`CarriedInode`] in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,6 +38,9 @@ pub struct CarriedInode {
     /// Of one that has its name: further ones, hard links by which the job has it open, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<String>,
+    /// Its extended attributes, where they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Vec<ExtendedAttribute>>,
     /// Of one without a name: code of it is mapped, so that it needs a place from which code may run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executed: bool,
@@ -63,6 +68,9 @@ pub enum Origin {
     Deleted {
         /// The path that it had.
         path: String,
+        /// It was made without a name (O_TMPFILE), and may be given one.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        nameless: bool,
     },
     /// A file of a session directory that still has its name.
     Named {
@@ -84,3 +92,14 @@ pub enum Origin {
     },
 }
 protocol::tagged!(Origin, "origin");
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memfd { name, .. } => write!(f, "memfd {name}"),
+            Self::Anonymous => write!(f, "shared memory"),
+            Self::Deleted { path, .. } | Self::Named { path } => write!(f, "{path}"),
+            Self::Segment { number, .. } => write!(f, "shared memory segment {number}"),
+        }
+    }
+}

@@ -4,6 +4,7 @@
 mod area;
 mod attributes;
 mod blob;
+mod extended;
 mod file;
 mod folder;
 mod hex;
@@ -22,6 +23,7 @@ mod timer;
 pub use area::{Advice, Area, Backing, MappedFile, Protection};
 pub use attributes::{Dispatch, MemoryPolicy, ProcessAttributes, Schedule, ThreadAttributes};
 pub use blob::{Blob, BlobId, Span};
+pub use extended::ExtendedAttribute;
 pub use file::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind};
 pub use folder::{EntryKind, FolderEntry, WholeFolder};
 pub use hex::{from_hex, to_hex};

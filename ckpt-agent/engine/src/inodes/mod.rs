@@ -5,12 +5,14 @@ pub mod ahead;
 mod comparison;
 pub(super) mod content;
 pub mod copying;
+mod extended;
 mod huge;
 mod restore;
 pub mod segments;
 
 pub use ahead::content_of;
 pub use content::read as read_content;
+pub use extended::{put as put_attributes, take as take_attributes};
 pub use restore::{KEPT_MODE, make_parents, restore_all, seal_all};
 
 use std::os::fd::BorrowedFd;
@@ -46,7 +48,13 @@ pub fn take(
         return Ok(known);
     }
     let content = content_of(context, fd, stat)?;
-    Ok(add(context, stat, origin, content))
+    let shown = origin.to_string();
+    let id = add(context, stat, origin, content);
+    let attributes = take_attributes(fd, &shown, context);
+    if let Some(inode) = context.inodes.get_mut(id.0 as usize) {
+        inode.attributes = attributes;
+    }
+    Ok(id)
 }
 
 /// A known inode under another name, or under its first one.
@@ -85,6 +93,7 @@ pub fn add(
         executed: false,
         huge: huge_memory::page_on(key.0),
         links: Vec::new(),
+        attributes: None,
         content: context.keep_blob(content),
     };
     let id = InodeId(context.inodes.len() as u32);
@@ -102,8 +111,17 @@ pub fn pathless_origin(link: &str, seals: i32) -> Origin {
         Some(ANONYMOUS_NAME) => Origin::Anonymous,
         Some(name) => Origin::Memfd { name: name.to_owned(), seals },
         None if matches!(path, "/dev/zero" | "/anon_hugepage") => Origin::Anonymous,
-        None => Origin::Deleted { path: path.to_owned() },
+        None => Origin::Deleted { path: path.to_owned(), nameless: is_nameless(path) },
     }
+}
+
+/// Whether the name is the one that a file of O_TMPFILE has in /proc (fs/dcache.c, d_mark_tmpfile), a number. One that
+/// O_EXCL has denied a name can't be told from others.
+fn is_nameless(path: &str) -> bool {
+    let name = path.rsplit('/').next().and_then(|name| name.strip_prefix('#'));
+    name.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 /// Whether an inode that travels is made again under this name.

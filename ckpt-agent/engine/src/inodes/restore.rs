@@ -19,7 +19,7 @@ use super::super::sys::memory_map;
 use super::super::sys::stat::{identity, is_same_file, modified_ns, time};
 use super::ahead::keeps_true_times;
 use super::comparison::Comparison;
-use super::{ANONYMOUS_NAME, huge, segments};
+use super::{ANONYMOUS_NAME, extended, huge, segments};
 
 /// include/uapi/linux/fcntl.h, since Linux 6.3.
 const F_SEAL_EXEC: i32 = 0x20;
@@ -95,7 +95,7 @@ fn is_another(fd: &OwnedFd, inode: &CarriedInode) -> bool {
 /// The path of a deleted file, and what /proc shows of it instead: something else has its name, or its folder can't be
 /// written to.
 fn other_name<'i>(fd: &OwnedFd, inode: &'i CarriedInode) -> Option<(&'i str, String)> {
-    let Origin::Deleted { path } = &inode.origin else { return None };
+    let Origin::Deleted { path, nameless: false } = &inode.origin else { return None };
     let shown = std::fs::read_link(reopen::magic_link(fd)).ok()?.to_string_lossy().into_owned();
     let now = paths::without_mark(&shown);
     (now != path).then(|| (path.as_str(), now.to_owned()))
@@ -146,6 +146,10 @@ pub fn seal_all(context: &mut RestoreContext) -> Result<()> {
                 }
             }
         }
+        // While the file is the user's to write; a list goes with the mode.
+        if let Some(attributes) = &inode.attributes {
+            changed.extend(extended::put(fd, attributes, context)?);
+        }
         let mode = Mode::from_bits_truncate((inode.mode & KEPT_MODE) as libc::mode_t);
         if inode.origin != Origin::Anonymous {
             if inode.mode & !KEPT_MODE != 0 {
@@ -179,9 +183,9 @@ fn make(inode: &CarriedInode, context: &mut RestoreContext<'_>) -> Result<OwnedF
             Ok(fd)
         }
         Origin::Anonymous => in_memory(ANONYMOUS_NAME, true, inode, context),
-        Origin::Deleted { path } => {
+        Origin::Deleted { path, nameless } => {
             let fits = |fd: &OwnedFd| !inode.executed || memory_map::may_hold_code(fd.as_fd());
-            let fd = match deleted(path).ok().filter(fits) {
+            let fd = match deleted(path, *nameless).ok().filter(fits) {
                 Some(fd) => fd,
                 None => memfd(file_name(path), true)?,
             };
@@ -237,14 +241,14 @@ fn make_link(fd: &OwnedFd, inode: &CarriedInode, link: &str) -> Result<()> {
 }
 
 /// A deleted file where the old one was, with the name that /proc shows of it. It is the user's own, without any right for
-/// others, before it has a name for a moment.
-fn deleted(path: &str) -> Result<OwnedFd> {
+/// others, before it has a name for a moment. One that is `nameless` never gets it, and so can be given another.
+fn deleted(path: &str, nameless: bool) -> Result<OwnedFd> {
     let failed = |errno| EngineError::system("make the deleted file", path, errno);
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
     if let Ok(fd) = open(folder, flags | OFlag::O_TMPFILE, mode) {
-        return Ok(called(path, &fd).unwrap_or(fd));
+        return Ok(if nameless { fd } else { called(path, &fd).unwrap_or(fd) });
     }
     let once = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
     let fd = open(path, once, mode).map_err(failed)?;
@@ -376,12 +380,7 @@ fn add_seals(fd: BorrowedFd<'_>, seals: i32, inode: &CarriedInode) -> Result<()>
 }
 
 fn name(inode: &CarriedInode) -> String {
-    match &inode.origin {
-        Origin::Memfd { name, .. } => format!("memfd {name}"),
-        Origin::Anonymous => "shared memory".to_owned(),
-        Origin::Deleted { path } | Origin::Named { path } => path.clone(),
-        Origin::Segment { number, .. } => format!("shared memory segment {number}"),
-    }
+    inode.origin.to_string()
 }
 
 fn file_name(path: &str) -> &str {

@@ -93,6 +93,7 @@ pub fn bring_back(
     if crowded {
         context.park_from = OWN_DESCRIPTORS as i32;
     }
+    context.file_check = spec.file_check.unwrap_or(context.file_check);
     context.part = Some(part);
     context.user = user.cloned();
     context.cluster = among.cluster;

@@ -206,7 +206,7 @@ impl Places {
         for inode in &image.graph.inodes {
             match &inode.origin {
                 Origin::Named { path } => places.made(Path::new(path), true),
-                Origin::Deleted { path } => places.made(Path::new(path), false),
+                Origin::Deleted { path, .. } => places.made(Path::new(path), false),
                 _ => {}
             }
             inode.links.iter().for_each(|link| places.made(Path::new(link), true));

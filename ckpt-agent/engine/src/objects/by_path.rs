@@ -5,9 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
+use protocol::launch::FileCheck;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
+use super::super::file_check;
 use super::super::graph::Origin;
 use super::super::sys::abi;
 use super::super::sys::stat::modified_ns;
@@ -30,6 +32,9 @@ pub struct ByPath {
     pub size: u64,
     /// When it was last modified, ns since 1970.
     pub modified_ns: i64,
+    /// BLAKE3 of its content, where that decides (hex).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
     /// Its content, where it is written in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place: Option<InPlace>,
@@ -47,6 +52,7 @@ impl ByPath {
             offset: probe.info.position()?,
             size: probe.stat.st_size.max(0) as u64,
             modified_ns: modified_ns(&probe.stat),
+            hash: None,
         })
     }
 
@@ -113,10 +119,33 @@ impl ByPath {
             let what = format!("has {size} bytes, {} at the checkpoint", self.size);
             return self.complain(&what, context);
         }
-        let on_each_machine = context.cluster && self.path.starts_with(OF_THE_MACHINE);
-        if modified_ns(&found) != self.modified_ns && !on_each_machine {
-            return self.complain("was modified since the checkpoint", context);
+        if context.cluster && self.path.starts_with(OF_THE_MACHINE) {
+            return Ok(());
         }
+        match (context.file_check, &self.hash) {
+            (FileCheck::Size, _) => Ok(()),
+            (FileCheck::Hash, Some(hash)) => match self.content() {
+                Ok(found) if found == *hash => Ok(()),
+                Ok(_) => self.complain("has another content than at the checkpoint", context),
+                Err(error) => self.complain(&format!("cannot be read ({error})"), context),
+            },
+            _ if modified_ns(&found) == self.modified_ns => Ok(()),
+            _ => self.complain("was modified since the checkpoint", context),
+        }
+    }
+
+    fn content(&self) -> std::io::Result<String> {
+        let fd = reopen::open(&self.path, libc::O_RDONLY | libc::O_NONBLOCK)?;
+        file_check::hash(&fd.into())
+    }
+
+    /// Reads the content of a file that the job only reads, for a restart to compare.
+    ///
+    /// # Errors
+    /// Failed reads.
+    pub fn keep_hash(&mut self, probe: &Probe) -> std::io::Result<()> {
+        let own = reopen::reopen(&probe.copy, libc::O_RDONLY | libc::O_NONBLOCK)?;
+        self.hash = Some(file_check::hash(&own.into())?);
         Ok(())
     }
 
@@ -235,6 +264,7 @@ mod tests {
             offset: 0,
             size: stat.st_size as u64 + longer,
             modified_ns: modified_ns(&stat) - later,
+            hash: None,
             in_place: None,
         };
         let kept = Kept(Vec::new());

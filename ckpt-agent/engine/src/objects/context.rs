@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use protocol::cluster::agent::MovedListener;
+use protocol::launch::FileCheck;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
@@ -22,6 +23,7 @@ use super::super::sys::stat::identity;
 use super::super::sys::tty;
 use super::reopen;
 use super::tcp::{Asking, Widened};
+use super::unix::Shown;
 
 /// What to do with connections to outside of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,6 +80,8 @@ pub struct DumpContext {
     pub stdio: HashMap<(u64, u64), StdioRole>,
     /// Descriptions under way in Unix sockets, by the inodes of these, in their order.
     pub in_flight: HashMap<(u64, u64), Vec<FileId>>,
+    /// Empty messages in the queues of Unix sockets that are not shown again.
+    pub shown: Shown,
     /// Copies of those that no process holds.
     pub held: Vec<OwnedFd>,
     /// Relays of which the agent holds a side here.
@@ -90,6 +94,8 @@ pub struct DumpContext {
     pub files_limit: u64,
     /// How many have.
     pub files_taken: u64,
+    /// By what a restart tells changed files.
+    pub file_check: FileCheck,
     /// What to do with connections to outside.
     pub external: External,
     /// The job has no IPC namespace of its own: queues and segments are the machine's.
@@ -293,6 +299,8 @@ pub struct RestoreContext<'a> {
     pub outer: Vec<(OuterEnd, OwnedFd)>,
     /// Restore in spite of files that have changed.
     pub force: bool,
+    /// By what those are told.
+    pub file_check: FileCheck,
     /// Lowest descriptor number that no process of the job uses: temporary numbers below it are free
     /// in the init, numbers from it on hold parked descriptions.
     pub first_free: i32,
@@ -338,6 +346,7 @@ impl<'a> RestoreContext<'a> {
             part: None,
             outer: Vec::new(),
             force,
+            file_check: graph.kept.file_check,
             first_free,
             park_from: first_free,
             cluster: false,

@@ -19,6 +19,7 @@ mod families;
 pub mod in_place;
 mod multicast;
 mod nsfile;
+mod other_name;
 pub(super) mod paths;
 mod pipe_content;
 mod probe;
@@ -44,7 +45,7 @@ pub use procfile::ProcessFile;
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
 pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};
-pub use unix::{UnixKind, UnixLink, UnixSocket, in_flight};
+pub use unix::{Shown, UnixKind, UnixLink, UnixSocket, in_flight};
 
 use serde::{Deserialize, Serialize};
 use tracing::debug_span;

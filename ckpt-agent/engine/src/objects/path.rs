@@ -19,6 +19,13 @@ pub enum PathOnly {
     Directory(Directory),
     /// A file that travels in the image.
     Carried(Carried),
+    /// A symbolic link that is deleted.
+    GoneLink {
+        /// The path that it had.
+        path: String,
+        /// Where it leads.
+        target: String,
+    },
     /// Anything else that has a path.
     Named {
         /// Its path.
@@ -34,6 +41,7 @@ impl PathOnly {
         let (path, file_type) = match self {
             Self::Directory(directory) => return directory.open(flags),
             Self::Carried(file) => return file.restore(flags, context),
+            Self::GoneLink { path, target } => return gone_link(path, target),
             Self::Named { path, file_type } => (path, *file_type),
         };
         let unfit = |what: String| EngineError::Unfit {
@@ -53,6 +61,21 @@ impl PathOnly {
     }
 }
 
+/// A symbolic link that is removed already, as that of this path was.
+fn gone_link(path: &str, target: &str) -> Result<OwnedFd> {
+    let failed = |errno| EngineError::system("make the symbolic link", path, errno);
+    let here = nix::fcntl::AT_FDCWD;
+    let make = |name: &str| nix::unistd::symlinkat(target, here, name);
+    let (made, ()) = paths::first_free(path, make)
+        .or_else(|_| paths::first_free("/tmp/ckptd-link", make))
+        .map_err(failed)?;
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let flags = nix::fcntl::OFlag::from_bits_retain(flags);
+    let fd = nix::fcntl::open(made.as_str(), flags, nix::sys::stat::Mode::empty());
+    nix::unistd::unlink(made.as_str()).map_err(failed)?;
+    fd.map_err(failed)
+}
+
 impl ObjectKind for PathOnly {
     fn recognise(probe: &Probe) -> bool {
         probe.flags & libc::O_PATH != 0
@@ -67,6 +90,15 @@ impl ObjectKind for PathOnly {
             abi::S_IFDIR => Directory::of(probe, context).map(Self::Directory),
             abi::S_IFREG if !exists || travels => {
                 Carried::dump(probe, context, exists).map(Self::Carried)
+            }
+            abi::S_IFLNK if !exists => {
+                let target = nix::fcntl::readlinkat(&probe.copy, "")
+                    .map_err(|errno| EngineError::system("readlink", &probe.link, errno))?;
+                let path = paths::without_mark(&probe.link).to_owned();
+                target
+                    .into_string()
+                    .map(|target| Self::GoneLink { path, target })
+                    .map_err(|_| EngineError::odd(&probe.link, "it leads to what is no UTF-8"))
             }
             file_type if exists => Ok(Self::Named { path: probe.link.clone(), file_type }),
             _ => Err(Refusal::new(

@@ -4,9 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::Probe;
-
-/// What /proc appends to the path of a file that has lost it (fs/d_path.c).
-const DELETED: &str = " (deleted)";
+use super::other_name::DELETED;
 
 /// Limit of names tried before a folder counts as full.
 const ATTEMPTS: u32 = 10_000;

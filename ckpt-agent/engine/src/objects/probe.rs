@@ -9,7 +9,7 @@ use super::super::graph::Pid;
 use super::super::sys::abi;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::stat::identity;
-use super::families;
+use super::{families, other_name};
 
 /// An open file description as found under the first descriptor that refers to it.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Probe {
     pub flags: i32,
     /// fstat(2) of it.
     pub stat: nix::sys::stat::FileStat,
-    /// Target of /proc/PID/fd/N.
+    /// Target of /proc/PID/fd/N; of a file that has lost that name, another one in the same folder.
     pub link: String,
     /// /proc/PID/fdinfo/N.
     pub info: FdInfo,
@@ -67,6 +67,7 @@ impl Probe {
                 "rename the file",
             )
         })?;
+        let link = other_name::find(host_pid, &link, &stat).unwrap_or(link);
         let info = FdInfo::read(&format!("/proc/{host_pid}/fdinfo/{fd}"))?;
         Ok(Self { host_pid, pid, comm: comm.to_owned(), fd, copy, flags, stat, link, info })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use protocol::launch::FileCheck;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{Refusal, Result};
@@ -61,6 +62,7 @@ impl ObjectKind for Regular {
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
         take_other_names(all, context)?;
+        keep_hashes(all, context);
         let mut told = BTreeSet::new();
         for found in all {
             let Self::Carried(file) = &found.object else { continue };
@@ -112,6 +114,24 @@ impl ObjectKind for Regular {
         match self {
             Self::Carried(_) if is_written => Fate::Undivided,
             _ => Fate::Again,
+        }
+    }
+}
+
+/// What the job only reads is told by its content at a restart, where the user wants that.
+fn keep_hashes(all: &mut [Found<'_, Regular>], context: &mut DumpContext) {
+    if context.file_check != FileCheck::Hash {
+        return;
+    }
+    let written = all.iter().filter(|found| reopen::writable(found.flags));
+    let written: BTreeSet<(u64, u64)> = written.map(|found| found.probe.inode()).collect();
+    for found in all.iter_mut().filter(|found| !written.contains(&found.probe.inode())) {
+        let Regular::ByPath(file) = &mut *found.object else { continue };
+        if let Err(error) = file.keep_hash(found.probe) {
+            context.warn(format!(
+                "{} cannot be read ({error}): a restart goes by its time of modification",
+                file.path
+            ));
         }
     }
 }

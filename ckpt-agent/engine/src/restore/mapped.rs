@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
+use protocol::launch::FileCheck;
+
 use super::super::dump::build_id;
 use super::super::error::{EngineError, Result};
+use super::super::file_check;
 use super::super::graph::{Area, Backing, InodeId, MappedFile, Origin, Pid};
 use super::super::inodes::{self, segments};
 use super::super::objects::{RestoreContext, reopen};
@@ -182,7 +185,15 @@ fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -
     options.read(true).write(writable).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     let opened = options.open(&file.path).map_err(failed)?;
     let metadata = opened.metadata().map_err(failed)?;
-    let unchanged = metadata.size() == file.size && modified_ns_of(&metadata) == file.modified_ns;
+    let same_size = metadata.size() == file.size;
+    let unchanged = same_size
+        && match (context.file_check, &file.hash) {
+            (FileCheck::Size, _) => true,
+            (FileCheck::Hash, Some(hash)) => {
+                metadata.is_file() && file_check::hash(&opened).is_ok_and(|found| found == *hash)
+            }
+            _ => modified_ns_of(&metadata) == file.modified_ns,
+        };
     // A file of a session directory has just been made from the image.
     let carried = context
         .graph
@@ -193,7 +204,9 @@ fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -
     if unchanged || carried || device {
         return Ok(opened.into());
     }
-    let same_build = metadata.size() == file.size
+    let by_content = context.file_check == FileCheck::Hash && file.hash.is_some();
+    let same_build = same_size
+        && !by_content
         && file.build_id.is_some()
         && build_id(&file.path) == file.build_id;
     if same_build {

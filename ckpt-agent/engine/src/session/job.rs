@@ -31,7 +31,7 @@ use crate::job_init::{
     Channel, Connection, INIT_NAME, InstanceOrder, Instruction, Keepsake, NO_ROOT,
     NUMBERS_VARIABLE, Order, Report, Task, UserOrder,
 };
-use crate::objects::{External, HeldRelay, StdioRole};
+use crate::objects::{External, HeldRelay, Shown, StdioRole};
 use crate::restore::{Past, VDSO_VARIABLE};
 use crate::sys::memory_map::{self, Means};
 use crate::sys::signals;
@@ -397,6 +397,7 @@ impl Job {
             offers: self.offers.clone(),
             freeze_limit: FREEZE_LIMIT,
             seen: Taken::default(),
+            shown: Shown::default(),
             copying: Copying::default(),
         })
     }

@@ -78,7 +78,7 @@ fn perform(
     let began = Instant::now();
     let job_dir = std::fs::canonicalize(job_dir).map_err(SessionError::Spawn)?;
     check_memory(&job_dir, checkpoint)?;
-    let spec = RestoreSpec { checkpoint, force: false, external, window: None };
+    let spec = RestoreSpec { checkpoint, force: false, external, window: None, file_check: None };
     let mut order = restore_order(&job_dir, spec)?;
     order.rehearsal = Some(rehearsal);
     order.low_heap = heap_must_be_low();

@@ -11,6 +11,8 @@ pub struct Received {
     pub length: usize,
     /// MSG_* flags of the answer.
     pub flags: i32,
+    /// Bytes of ancillary data, as far as there was room for it.
+    pub control: usize,
     /// The sender's socket address behind its family, empty where it has none.
     pub from: Vec<u8>,
 }
@@ -164,5 +166,6 @@ fn receive_into(
     // SAFETY: `name` lives, is fully initialised, and `named` does not exceed it.
     let raw = unsafe { std::slice::from_raw_parts((&raw const name).cast::<u8>(), named) };
     let from = raw.get(skip..).unwrap_or_default().to_vec();
-    Ok((Received { length, flags: header.msg_flags, from }, header.msg_controllen as usize))
+    let control = header.msg_controllen as usize;
+    Ok((Received { length, flags: header.msg_flags, control, from }, control))
 }

@@ -138,7 +138,13 @@ pub fn restore_order(store: &Path, checkpoint: u64) -> RestoreOrder {
     RestoreOrder {
         image_dir: None,
         // The file that the job appends to has grown since.
-        spec: RestoreSpec { checkpoint, force: true, external: External::Warn, window: None },
+        spec: RestoreSpec {
+            checkpoint,
+            force: true,
+            external: External::Warn,
+            window: None,
+            file_check: None,
+        },
         part: None,
         instance: Some(InstanceOrder { hold: true, ..order(store, 60_000) }),
         connections: Vec::new(),

@@ -166,7 +166,7 @@ fn origins_of_what_has_no_path() {
     assert_eq!(inodes::pathless_origin("/dev/zero (deleted)", 0), Origin::Anonymous);
     let again = format!("/memfd:{} (deleted)", inodes::ANONYMOUS_NAME);
     assert_eq!(inodes::pathless_origin(&again, 0), Origin::Anonymous);
-    let deleted = Origin::Deleted { path: "/tmp/f".into() };
+    let deleted = Origin::Deleted { path: "/tmp/f".into(), nameless: false };
     assert_eq!(inodes::pathless_origin("/tmp/f (deleted)", 0), deleted);
 }
 

@@ -17,7 +17,7 @@ use ckpt_engine::graph::{OuterEnd, Pid, RelayEnd, RelayKind};
 use ckpt_engine::inodes::ahead::Taken;
 use ckpt_engine::inodes::copying::Copying;
 use ckpt_engine::job_init::{Channel, Order, Report, Task, World};
-use ckpt_engine::objects::{External, HeldRelay, StdioRole};
+use ckpt_engine::objects::{External, HeldRelay, Shown, StdioRole};
 use ckpt_engine::restore::{Image as Opened, Past};
 use ckpt_engine::split::standin::Message;
 use ckpt_engine::split::{Holdings, PartOrder, Unit, units};
@@ -209,6 +209,7 @@ impl Rig {
             force: false,
             external: protocol::launch::External::Warn,
             window: None,
+            file_check: None,
         };
         let task = Task::Restore { job_dir: image.dir.clone(), spec, part };
         let dir = self.new_dir()?;
@@ -531,6 +532,7 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         offers: Vec::new(),
         freeze_limit: Duration::from_secs(2),
         seen: Taken::default(),
+        shown: Shown::default(),
         copying: Copying::default(),
     })
 }

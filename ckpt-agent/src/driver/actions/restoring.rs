@@ -135,6 +135,7 @@ impl Driver {
                     force: order.force,
                     external: setup.external,
                     window: order.window,
+                    file_check: None,
                 };
                 let fars = alone.fars.into_iter();
                 let restore = RestoreOrder {

@@ -73,6 +73,9 @@ pub fn restart(
 ) -> Result<u8, Failure> {
     let what = format!("restart {} from checkpoint {}", job.name(), record.checkpoint);
     refuse_options(&arguments.options, arguments.detach)?;
+    if arguments.file_check.is_some() {
+        return Err(for_native("--file-check"));
+    }
     let program = program("dmtcp_restart").ok_or_else(|| Failure::of(&what, MISSING))?;
     let images =
         records::images(job).files(record.checkpoint).map_err(|error| Failure::of(&what, error))?;
@@ -97,10 +100,14 @@ fn refuse_options(options: &crate::cli::JobOptions, detach: bool) -> Result<(), 
     ];
     match given.iter().find(|(given, _)| *given) {
         None => Ok(()),
-        Some((_, option)) => Err(Failure::Usage(format!(
-            "wrong usage: {option} is for the native engine: leave it or --engine dmtcp out"
-        ))),
+        Some((_, option)) => Err(for_native(option)),
     }
+}
+
+fn for_native(option: &str) -> Failure {
+    Failure::Usage(format!(
+        "wrong usage: {option} is for the native engine: leave it or --engine dmtcp out"
+    ))
 }
 
 struct Begin {

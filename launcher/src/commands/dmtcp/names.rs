@@ -67,6 +67,7 @@ impl Native for Jobs {
             job: job.id().to_owned(),
             checkpoint: Some(image.checkpoint),
             force: false,
+            file_check: None,
             detach: false,
             options: job_options(),
         };

@@ -18,6 +18,10 @@ struct Held<'a> {
 impl<'a> Held<'a> {
     /// Runs it until both files are open, takes a checkpoint and kills it.
     fn new(stage: &'a Stage) -> Result<Held<'a>, Failure> {
+        Self::with(stage, &[])
+    }
+
+    fn with(stage: &'a Stage, options: &[&str]) -> Result<Held<'a>, Failure> {
         let folder = stage.outside.path();
         let held = Held { stage, written: folder.join("written"), read: folder.join("read") };
         own(fs::write(&held.read, "first\nsecond\n"))?;
@@ -27,7 +31,10 @@ impl<'a> Held<'a> {
             held.written.display(),
             held.read.display()
         );
-        let running = stage.run(&["sh", "-c", &script])?;
+        let run = ["run", "--interval", "0", "--name", JOB];
+        let mut running =
+            stage.start(&[&run[..], options, &["--", "sh", "-c", &script]].concat())?;
+        stage.until_up(&mut running)?;
         running.wait_for("first")?;
         stage.checkpoint()?;
         running.kill()?;
@@ -37,7 +44,12 @@ impl<'a> Held<'a> {
 
     /// The restart is refused in one line that names the file.
     fn refused(&self, path: &std::path::Path) -> Result<(), Failure> {
-        let ended = self.stage.output(&["restart", JOB], "")?.expect(125)?;
+        self.refused_with(&[], path)
+    }
+
+    fn refused_with(&self, options: &[&str], path: &std::path::Path) -> Result<(), Failure> {
+        let restart = [&["restart", JOB], options].concat();
+        let ended = self.stage.output(&restart, "")?.expect(125)?;
         let name = path.display().to_string();
         let right = ended.err.lines().count() == 1 && ended.err.contains(&name);
         expect(right, || format!("not one line that names {name}: {ended:?}"))?;
@@ -80,6 +92,36 @@ pub fn changed(stage: &Stage) -> Result<(), Failure> {
     own(fs::write(&held.read, "FIRST\nSECOND\nTHIRD\n"))?;
     held.refused(&held.read)?;
     let running = stage.restart(&["--force"])?;
+    held.finish(running, "SECOND")
+}
+
+/// A file that was read is told by what the user wants: its content, its time, or its size alone.
+pub fn checked(stage: &Stage) -> Result<(), Failure> {
+    let held = Held::with(stage, &["--file-check", "hash"])?;
+    let modified = own(fs::metadata(&held.read).and_then(|found| found.modified()))?;
+    let write = |text: &str| own(fs::write(&held.read, text));
+    let put_time = |time| {
+        let file = own(fs::File::options().write(true).open(&held.read))?;
+        own(file.set_modified(time))
+    };
+    let runs = |options: &[&str]| {
+        stage.restart(options)?.kill()?;
+        stage.expect_gone()
+    };
+    // Another content of the same size and time.
+    write("FIRST\nSECOND\n")?;
+    put_time(modified)?;
+    held.refused(&held.read)?;
+    runs(&["--file-check", "mtime"])?;
+    // The old content, and another time.
+    write("first\nsecond\n")?;
+    put_time(modified + Duration::from_secs(5))?;
+    held.refused_with(&["--file-check", "mtime"], &held.read)?;
+    runs(&[])?;
+    // Neither.
+    write("FIRST\nSECOND\n")?;
+    held.refused(&held.read)?;
+    let running = stage.restart(&["--file-check", "size"])?;
     held.finish(running, "SECOND")
 }
 

@@ -66,6 +66,7 @@ const CASES: &[(&str, Case)] = &[
     ("grown-file", files::grown),
     ("shorter-file", files::shorter),
     ("changed-file", files::changed),
+    ("checked-file", files::checked),
     ("missing-file", files::missing),
     ("many-descriptors", files::many_descriptors),
     ("huge-pages-lacking", memory::huge_pages_lacking),

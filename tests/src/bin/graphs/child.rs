@@ -44,6 +44,12 @@ fn order(folder: &Path, checkpoint: u64, user: Option<UserOrder>) -> RestoreOrde
         watch: None,
         crowded: false,
     };
-    let spec = RestoreSpec { checkpoint, force: true, external: External::Warn, window: None };
+    let spec = RestoreSpec {
+        checkpoint,
+        force: true,
+        external: External::Warn,
+        window: None,
+        file_check: None,
+    };
     RestoreOrder { instance: Some(instance), ..RestoreOrder::alone(spec) }
 }

@@ -157,6 +157,7 @@ impl Frozen {
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
             files_limit: self.settings.kept.limit(),
+            file_check: self.settings.kept.file_check,
             external: self.settings.external,
             shares_ipc: self.shares_ipc(),
             stdio: std::mem::take(&mut self.settings.stdio),
@@ -171,6 +172,7 @@ impl Frozen {
             seen: std::mem::take(&mut self.seen),
             leased: Leased::now()?,
             network: namespaces.network(self.settings.init),
+            shown: self.settings.shown.clone(),
             ..DumpContext::default()
         };
         for (host_pid, node) in &nodes {

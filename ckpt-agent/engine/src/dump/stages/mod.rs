@@ -24,7 +24,7 @@ use crate::graph::{Offer, Pid};
 use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::UserOrder;
-use crate::objects::{External, HeldRelay, StdioRole};
+use crate::objects::{External, HeldRelay, Shown, StdioRole};
 
 /// What a dump is told about the job.
 #[derive(Debug)]
@@ -59,6 +59,8 @@ pub struct DumpSettings {
     pub freeze_limit: Duration,
     /// Files that the last image has.
     pub seen: Taken,
+    /// Empty messages in the queues of Unix sockets that earlier looks have seen.
+    pub shown: Shown,
     /// How files and shared memory are copied.
     pub copying: Copying,
 }

@@ -343,7 +343,13 @@ impl Quiesced {
         let image = ProcessImage {
             version: GRAPH_VERSION,
             pid: self.nodes[&host_pid].pid,
-            executable: MappedFile { path: executable, size: 0, modified_ns: 0, build_id: None },
+            executable: MappedFile {
+                path: executable,
+                size: 0,
+                modified_ns: 0,
+                build_id: None,
+                hash: None,
+            },
             working_directory,
             removed_directory,
             root_directory: process::root_directory(host_pid)?,

@@ -104,6 +104,7 @@ fn add(context: &mut DumpContext, number: i32, bytes: &[u8; layout::SIZE]) {
         executed: false,
         huge: None,
         links: Vec::new(),
+        attributes: None,
         content,
     });
     let id = InodeId((context.inodes.len() - 1) as u32);

@@ -56,7 +56,7 @@ pub(super) fn pair(keys: &[Option<PairKey>]) -> Vec<Option<usize>> {
         .collect()
 }
 
-fn key(socket: &TcpSocket) -> Option<PairKey> {
+pub(super) fn key(socket: &TcpSocket) -> Option<PairKey> {
     let peer = socket.connection()?.peer;
     Some((Endpoint::new(0, socket.local?), Endpoint::new(0, peer)))
 }
@@ -246,6 +246,19 @@ impl<'a> View<'a> {
         self.job.get(&(remote, local)).copied()
     }
 
+    /// Whether the client of a waiting connection was on this machine, and is closed.
+    pub(super) fn client_has_closed(&self, entry: &TcpEntry) -> bool {
+        let (local, remote) = entry_key(entry);
+        let here = remote.address.ip().is_loopback() || remote.address.ip() == local.address.ip();
+        let client = self.by_key.get(&(remote, local));
+        // What has sent its FIN and is in TIME_WAIT, or gone, is not listed.
+        let gone = match client {
+            Some(client) => client.inode == 0 && !never_accepted(client),
+            None => i32::from(entry.state) == CLOSE_WAIT,
+        };
+        !self.cluster && here && gone
+    }
+
     /// The job's listening socket that accepts connections to an address.
     fn listener(&self, at: SocketAddr) -> Option<FileId> {
         let exact = |address: &SocketAddr| address.ip().to_canonical() == at.ip().to_canonical();
@@ -335,6 +348,10 @@ impl<'a> View<'a> {
             }
             let Some(listener) = self.listener(entry.local) else { continue };
             let Some(found) = all.iter().find(|found| found.id == listener) else { continue };
+            // `pending` has it.
+            if self.client_has_closed(entry) && !found.object.multipath {
+                continue;
+            }
             let owner_alive =
                 self.by_key.get(&(remote, local)).is_some_and(|other| other.inode != 0);
             if !owner_alive && unread(entry) > 0 && i32::from(entry.state) == CLOSE_WAIT {
@@ -390,7 +407,7 @@ pub(super) fn shut(probe: &Probe, listed: &[TcpEntry]) -> Result<(bool, bool)> {
     Ok((write, read))
 }
 
-fn entry_key(entry: &TcpEntry) -> PairKey {
+pub(super) fn entry_key(entry: &TcpEntry) -> PairKey {
     (Endpoint::new(0, entry.local), Endpoint::new(0, entry.peer))
 }
 

@@ -438,27 +438,6 @@ pub(super) fn canonical(address: std::io::Result<SockAddr>) -> Option<SocketAddr
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
-/// Waits until the peer's kernel has all that was sent.
-///
-/// # Errors
-/// [`EngineError::TooLong`].
-pub(super) fn wait_until_sent(fd: impl AsFd, limit: Duration) -> Result<()> {
-    let began = Instant::now();
-    while sockopt::unacknowledged(&fd)
-        .map_err(|error| system("ioctl SIOCOUTQ", "a TCP socket", error))?
-        > 0
-    {
-        if began.elapsed() > limit {
-            return Err(EngineError::TooLong {
-                what: "bytes in flight to arrive".into(),
-                limit_ms: limit.as_millis() as u64,
-            });
-        }
-        std::thread::sleep(Duration::from_micros(100));
-    }
-    Ok(())
-}
-
 /// Waits until a socket knows that its peer has closed or reset the connection.
 ///
 /// # Errors

@@ -6,16 +6,22 @@
 //! * `diag`: which end belongs to which, from addresses and the kernel's list of sockets;
 //! * `quiesce`: waits until every sent byte is in its receiver's queue, and reads the queues;
 //! * `pending`: reads connections that are not accepted yet;
+//! * `closed_clients`: those of them whose client has closed;
 //! * `outer`: connections whose peer is not in this instance of the job;
 //! * `widened`: room for what such a peer has still to send;
 //! * `refill`: puts bytes back through the sender's own socket;
 //! * `make`: sockets at recorded addresses;
+//! * `orphans`: connections that are closed and still send;
+//! * `ends`: half closes, ends and resets;
 //! * `restore`: connections, listeners, connections not yet accepted, in the order that keeps
 //!   every address what it was.
 
+mod closed_clients;
 mod connecting;
 mod diag;
+mod ends;
 mod make;
+mod orphans;
 mod outer;
 #[cfg(test)]
 mod outer_tests;
@@ -29,6 +35,7 @@ mod restore;
 mod tests;
 mod widened;
 
+pub use closed_clients::ClosedClient;
 pub use connecting::Asking;
 pub(super) use make::taken;
 pub use outer::{OuterSocket, outer_sockets};
@@ -84,6 +91,9 @@ pub enum TcpState {
     Listening {
         /// Its backlog.
         backlog: i32,
+        /// Connections that wait to be accepted and whose client has closed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        closed: Vec<ClosedClient>,
     },
     /// connect(2) was called, and nobody has answered.
     Connecting {
@@ -278,7 +288,9 @@ impl ObjectKind for TcpSocket {
         let asked = connecting::asked(probe, context)?;
         let state = match (asked, i32::from(info[0])) {
             (Some(peer), _) => TcpState::Connecting { peer },
-            (None, diag::LISTEN) => TcpState::Listening { backlog: backlog(&info) },
+            (None, diag::LISTEN) => {
+                TcpState::Listening { backlog: backlog(&info), closed: Vec::new() }
+            }
             _ => match socket.peer_addr() {
                 // Connected, for `finish` to complete; states may still change until then.
                 Ok(peer) => match peer.as_socket() {

@@ -1,9 +1,11 @@
 //! Bytes in connections that nobody has accepted yet. They can be read only by accepting, and what
 //! was accepted cannot be put back: so the client's socket is connected anew, from the same
 //! address to the same listening socket, and sends the same bytes again. It stays the same open
-//! file description for its program, which stands still meanwhile.
+//! file description for its program, which stands still meanwhile. So it is with several connections without bytes, too:
+//! their order shows only as they are accepted.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
@@ -19,9 +21,10 @@ use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sock_diag::TcpEntry;
 use super::super::super::sys::sockopt;
 use super::super::socket_options::Moment;
+use super::closed_clients::{self, ClosedClient};
 use super::diag::{self, View};
 use super::refill::{Refill, refill};
-use super::{DumpContext, Found, TcpSocket, TcpState, make, quiesce, soon};
+use super::{DumpContext, Found, Probe, TcpSocket, TcpState, make, quiesce, soon};
 
 /// Limit for the bytes of one connection to be read, and for them to be sent again.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -44,7 +47,8 @@ pub(super) struct Held {
 }
 
 /// Reads the bytes of all connections that wait at listening sockets of the job, by the index of
-/// their client's socket. Listening sockets whose connections hold no bytes are left alone.
+/// their client's socket; those of clients that are closed become part of their listening socket. One connection without
+/// bytes is left alone.
 ///
 /// # Errors
 /// Refusals before anything is touched; failures to connect again.
@@ -72,8 +76,15 @@ struct Queue {
     clients: Vec<Client>,
 }
 
+/// Who has connected.
+enum Client {
+    Open(Box<Open>),
+    /// It is closed: its address, and the one to which it connected.
+    Closed(SocketAddr, SocketAddr),
+}
+
 /// A client's socket as it was before anything was touched.
-struct Client {
+struct Open {
     index: usize,
     local: SockAddr,
     peer: SockAddr,
@@ -98,39 +109,49 @@ fn queue_of(
             "it will be accepted soon: try again",
         ));
     }
-    let mut clients = Vec::new();
-    let mut bytes = false;
-    for entry in &waiting {
-        let later = || {
-            soon(
-                found.probe,
-                format!("a connection from {} with bytes in it, not accepted yet", entry.peer),
-                "it will be accepted soon: try again",
-            )
-        };
-        let client = view.client_of(entry);
-        bytes |= diag::unread(entry) > 0;
-        if let Some(client) = client {
-            bytes |= quiesce::unacknowledged(all[client].probe)? > 0;
-        }
-        clients.push((client, i32::from(entry.state) == diag::SYN_RECV, later));
-    }
-    if !bytes {
-        return Ok(None);
-    }
+    let (mut clients, mut needed) = (Vec::new(), None);
     let counted = view.entry(inode).map_or(0, |entry| entry.receive_queue as usize);
-    let mut queue = Queue { listener, clients: Vec::new() };
-    for (client, unfinished, later) in clients {
-        // The queue's order shows only as it is emptied: all of it must be the job's.
-        let Some(index) = client.filter(|_| !unfinished && counted == waiting.len()) else {
-            return Err(later());
-        };
-        queue.clients.push(Client::look(index, &all[index], view).map_err(|_| later())?);
+    // The queue's order shows only as it is emptied: all of it must be the job's.
+    let mut known = counted == waiting.len();
+    for entry in &waiting {
+        let (client, bytes) = client(entry, all, view)?;
+        known &= client.is_some() && i32::from(entry.state) != diag::SYN_RECV;
+        if bytes || matches!(client, Some(Client::Closed(..))) {
+            needed.get_or_insert(entry.peer);
+        }
+        clients.extend(client);
     }
-    Ok(Some(queue))
+    match needed {
+        Some(peer) if !known => Err(soon(
+            found.probe,
+            format!("a connection from {peer} with bytes in it, not accepted yet"),
+            "it will be accepted soon: try again",
+        )),
+        None if !known || clients.len() < 2 => Ok(None),
+        _ => Ok(Some(Queue { listener, clients })),
+    }
 }
 
-impl Client {
+/// Who has made a connection, if that can make it again, and whether bytes are in it.
+fn client(
+    entry: &TcpEntry,
+    all: &[Found<'_, TcpSocket>],
+    view: &View<'_>,
+) -> Result<(Option<Client>, bool)> {
+    let bytes = diag::unread(entry) > 0;
+    let Some(index) = view.client_of(entry) else {
+        let closed = Client::Closed(canonical(entry.peer), canonical(entry.local));
+        return Ok((view.client_has_closed(entry).then_some(closed), bytes));
+    };
+    let bytes = bytes || quiesce::unacknowledged(all[index].probe)? > 0;
+    Ok((Open::look(index, &all[index], view).ok().map(|open| Client::Open(Box::new(open))), bytes))
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+impl Open {
     fn look(index: usize, found: &Found<'_, TcpSocket>, view: &View<'_>) -> Result<Self> {
         let system = |error| EngineError::system("look at", "a TCP socket", error);
         let socket = SockRef::from(&found.probe.copy);
@@ -176,9 +197,22 @@ impl Queue {
             }
         }
         for (place, (client, socket)) in accepted.into_iter().enumerate() {
-            let found = &mut all[client.index];
-            let (bytes, whole) = take(found, &socket);
-            if let Err(error) = client.connect_again(found, socket, &bytes, context) {
+            let place = place as u32;
+            let (whole, again) = match client {
+                Client::Open(open) => {
+                    let found = &mut all[open.index];
+                    let (bytes, whole) = take(Some(found.probe), &socket);
+                    let again = open.connect_again(found, socket, &bytes, context);
+                    held.insert(open.index, Held { listener, place, bytes });
+                    (whole, again)
+                }
+                Client::Closed(client, to) => {
+                    let (bytes, whole) = take(None, &socket);
+                    let at = (*client, *to, place);
+                    (whole, again_closed(&mut all[self.listener], at, socket, bytes, context))
+                }
+            };
+            if let Err(error) = again {
                 failure.get_or_insert(error);
             }
             if !whole {
@@ -187,7 +221,6 @@ impl Queue {
                     limit_ms: LIMIT.as_millis() as u64,
                 });
             }
-            held.insert(client.index, Held { listener, place: place as u32, bytes });
         }
         failure.map_or(Ok(()), Err)
     }
@@ -207,8 +240,11 @@ impl Queue {
         }
         let (socket, from) =
             SockRef::from(&probe.copy).accept().map_err(|error| system("accept from", error))?;
-        let canonical = |address: &SockAddr| make::canonical(Ok(address.clone()));
-        let client = self.clients.iter().find(|one| canonical(&one.local) == canonical(&from));
+        let from = make::canonical(Ok(from));
+        let client = self.clients.iter().find(|one| match one {
+            Client::Open(open) => make::canonical(Ok(open.local.clone())) == from,
+            Client::Closed(client, _) => Some(*client) == from,
+        });
         if client.is_none() {
             context.warn(format!(
                 "process {} ({}), descriptor {}: a connection from outside of the job was reset",
@@ -220,17 +256,18 @@ impl Queue {
 }
 
 /// All bytes that a client has sent, and whether they are all.
-fn take(found: &Found<'_, TcpSocket>, accepted: &Socket) -> (Vec<u8>, bool) {
+fn take(client: Option<&Probe>, accepted: &Socket) -> (Vec<u8>, bool) {
     // Else the kernel may hold the last bytes back; set as recorded afterwards.
     for (name, value) in [(libc::TCP_CORK, 0), (libc::TCP_NODELAY, 1)] {
-        let _ = sockopt::set_int(&found.probe.copy, libc::IPPROTO_TCP, name, value);
+        client.map(|probe| sockopt::set_int(&probe.copy, libc::IPPROTO_TCP, name, value));
     }
     let began = Instant::now();
     let mut bytes = Vec::new();
     let mut piece = vec![0u8; PIECE];
     while began.elapsed() < LIMIT {
         // Asked before the look at the queue: what is acknowledged then stands in it.
-        let on_the_way = quiesce::unacknowledged(found.probe).unwrap_or(1);
+        // Of one that is closed, its end comes last.
+        let on_the_way = client.map_or(1, |probe| quiesce::unacknowledged(probe).unwrap_or(1));
         match recv(accepted.as_raw_fd(), &mut piece, MsgFlags::MSG_DONTWAIT) {
             Ok(0) => return (bytes, true),
             Ok(count) => bytes.extend_from_slice(piece.get(..count).unwrap_or_default()),
@@ -242,7 +279,34 @@ fn take(found: &Found<'_, TcpSocket>, accepted: &Socket) -> (Vec<u8>, bool) {
     (bytes, false)
 }
 
-impl Client {
+/// Ends a connection whose client is closed, and makes it again, with the same bytes in it and closed.
+fn again_closed(
+    listener: &mut Found<'_, TcpSocket>,
+    (client, to, place): (SocketAddr, SocketAddr, u32),
+    accepted: Socket,
+    bytes: Vec<u8>,
+    context: &mut DumpContext,
+) -> Result<()> {
+    // A reset ends it at its client's side at once, also in TIME_WAIT (net/ipv4/tcp_minisocks.c,
+    // tcp_timewait_state_process), so that the port is free.
+    let _ = accepted.set_linger(Some(Duration::ZERO));
+    drop(accepted);
+    let now = closed_clients::connect_again(client, to, &bytes, LIMIT)?;
+    if now != client {
+        let probe = listener.probe;
+        context.warn(format!(
+            "process {} ({}), descriptor {}: a connection from {client}, not accepted yet, had to change its port",
+            probe.pid, probe.comm, probe.fd
+        ));
+    }
+    let sent = (!bytes.is_empty()).then(|| context.keep(bytes));
+    if let TcpState::Listening { closed, .. } = &mut listener.object.state {
+        closed.push(ClosedClient { client: now, to, place, sent });
+    }
+    Ok(())
+}
+
+impl Open {
     /// Ends the connection and makes it again, with the same bytes in it.
     fn connect_again(
         &self,

@@ -2,7 +2,8 @@
 //!
 //! Queues are peeked, not consumed. Only where a receiver's window is full the bytes behind it
 //! have to be fetched by reading; they go back through the sender's own socket before this
-//! returns.
+//! returns. A sender that can't send again, because it has shut down or is closed, gets room at the receiver instead, and
+//! what it sends stays there.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use nix::sys::socket::{MsgFlags, recv};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::poll::poll_one;
-use super::super::super::sys::sock_diag;
 use super::super::super::sys::sockopt;
+use super::orphans::{self, Orphans};
 use super::outer::{Whereabouts, whereabouts};
 use super::refill::{Refill, refill};
 use super::widened::{Widened, tell_of_room};
@@ -29,7 +30,7 @@ const PUT_BACK_LIMIT: Duration = Duration::from_secs(5);
 const ACKNOWLEDGED_BY: Duration = Duration::from_millis(1);
 /// After this long a window is taken for full.
 const FULL_AFTER: Duration = Duration::from_millis(4);
-/// A sender that has shut down can't send again what would be fetched: it is waited for this long.
+/// A sender that has shut down, or is closed, is waited for this long while nothing more arrives.
 const SHUT_LIMIT: Duration = Duration::from_millis(300);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_micros(30);
@@ -41,11 +42,6 @@ const STRANGER_LIMIT: Duration = Duration::from_millis(300);
 /// Bytes from other instances come in one after the other: what has been silent for so long is full,
 /// empty, or waits for its sender.
 const SILENCE: Duration = Duration::from_millis(2);
-
-/// Between two looks at the list of all sockets.
-const ORPHAN_PAUSE: Duration = Duration::from_micros(300);
-/// Orphans that get rid of nothing for so long are not waited for: their peers do not read.
-const ORPHAN_LIMIT: Duration = Duration::from_millis(20);
 
 /// What is known of a socket once nothing of this instance is under way.
 #[derive(Debug, Default)]
@@ -79,10 +75,13 @@ pub(super) fn quiesce(
             ),
             may_grow: !found.object.options.receive_buffer_locked(),
             fetched: None,
+            widened: None,
+            sender_closed: false,
             pushed: None,
             outer: outer(found, *peer, context),
         })
         .collect();
+    find_closed_senders(all, &mut lines)?;
     for line in lines.iter().filter(|line| line.outer.is_some()) {
         context.widened.extend(Widened::new(&line.probe.copy)?);
     }
@@ -126,33 +125,18 @@ struct Outer {
     in_flight: bool,
 }
 
-/// Connections that their programs have closed before everything was sent. They belong to no process
-/// any more, maybe not to this job, and what they still send has to arrive before queues are read.
-#[derive(Default)]
-struct Orphans {
-    left: u64,
-    changed: Option<Instant>,
-}
-
-impl Orphans {
-    /// Whether any of them still gets rid of bytes.
-    fn still_send(&mut self, began: Instant) -> Result<bool> {
-        let left = sock_diag::tcp_sockets()?
-            .iter()
-            .filter(|entry| entry.inode == 0)
-            .filter(|entry| {
-                let state = i32::from(entry.state);
-                matches!(state, diag::FIN_WAIT1 | diag::CLOSING | diag::LAST_ACK)
-            })
-            .map(|entry| u64::from(entry.send_queue).max(1))
-            .sum();
-        if left != self.left || self.changed.is_none() {
-            self.left = left;
-            self.changed = Some(Instant::now());
-        }
-        let stuck = self.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
-        Ok(left > 0 && stuck < ORPHAN_LIMIT && began.elapsed() < LIMIT)
+/// Marks those whose peers have been closed on this machine and still send.
+fn find_closed_senders(all: &[Found<'_, TcpSocket>], lines: &mut [Line<'_>]) -> Result<()> {
+    let alone = |line: &Line<'_>| line.connected && line.peer.is_none() && line.outer.is_none();
+    if !lines.iter().any(alone) {
+        return Ok(());
     }
+    let orphans = orphans::keys()?;
+    for (line, found) in lines.iter_mut().zip(all).filter(|(line, _)| alone(line)) {
+        let key = diag::key(found.object);
+        line.sender_closed = key.is_some_and(|(local, peer)| orphans.contains(&(peer, local)));
+    }
+    Ok(())
 }
 
 struct Line<'a> {
@@ -164,6 +148,10 @@ struct Line<'a> {
     may_grow: bool,
     /// Bytes consumed from its receive queue.
     fetched: Option<Vec<u8>>,
+    /// More room than it had, until this is dropped.
+    widened: Option<Widened>,
+    /// Its peer has no descriptor any more, and still sends.
+    sender_closed: bool,
     /// TCP_CORK and TCP_NODELAY as they were before the sender was made to send.
     pushed: Option<(i32, i32)>,
     outer: Option<Outer>,
@@ -182,8 +170,15 @@ fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
             }
             let count = unacknowledged(lines[sender].probe)?;
             left += count;
-            if count > 0 && is_waited_for(lines, sender, waited)? {
+            if count > 0 && is_waited_for(lines, sender, waited, moved.elapsed())? {
                 busy = Some(sender);
+            }
+        }
+        for (receiver, line) in lines.iter_mut().enumerate() {
+            let Some(unread) = line.comes_from_closed()? else { continue };
+            left += unread;
+            if moved.elapsed() < SHUT_LIMIT {
+                busy = busy.or(Some(receiver));
             }
         }
         for line in lines.iter_mut() {
@@ -198,8 +193,8 @@ fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
             continue;
         }
         let Some(sender) = busy else {
-            if lines.iter().any(|line| line.outer.is_some()) && orphans.still_send(began)? {
-                std::thread::sleep(ORPHAN_PAUSE);
+            if lines.iter().any(|line| line.outer.is_some()) && orphans.still_send(began, LIMIT)? {
+                std::thread::sleep(orphans::PAUSE);
                 continue;
             }
             return Ok(());
@@ -222,8 +217,13 @@ fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
 }
 
 /// Whether bytes that a line has sent and nobody has acknowledged are waited for, after the time that all have waited
-/// already. What helps to have them acknowledged is done.
-fn is_waited_for(lines: &mut [Line<'_>], sender: usize, waited: Duration) -> Result<bool> {
+/// already; for so long now nothing has `moved`. What helps to have them acknowledged is done.
+fn is_waited_for(
+    lines: &mut [Line<'_>],
+    sender: usize,
+    waited: Duration,
+    moved: Duration,
+) -> Result<bool> {
     if lines[sender].outer.is_some() {
         return lines[sender].waits_for_outside(waited);
     }
@@ -240,10 +240,11 @@ fn is_waited_for(lines: &mut [Line<'_>], sender: usize, waited: Duration) -> Res
         return Ok(true);
     }
     if lines[sender].has_shut_down()? {
-        if waited > SHUT_LIMIT {
+        lines[receiver].make_room()?;
+        if moved > SHUT_LIMIT {
             return Err(soon(
                 lines[sender].probe,
-                "a TCP connection shut down behind more bytes than its receiver has room for",
+                "a TCP connection shut down behind more bytes than this machine has room for at its receiver",
                 "they arrive as soon as the receiver reads: try again",
             ));
         }
@@ -288,6 +289,29 @@ impl Line<'_> {
             let _ = sockopt::set_int(&self.probe.copy, libc::IPPROTO_TCP, name, value);
         }
         self.pushed = Some(before);
+    }
+
+    /// Gives it a larger receive buffer, once, and has its peer told.
+    fn make_room(&mut self) -> Result<()> {
+        if self.widened.is_none() {
+            self.widened = Widened::new(&self.probe.copy)?;
+        }
+        tell_of_room(&self.probe.copy);
+        Ok(())
+    }
+
+    /// How many bytes of a peer that is closed have arrived, if not all have.
+    fn comes_from_closed(&mut self) -> Result<Option<usize>> {
+        let more = self.sender_closed
+            && matches!(
+                i32::from(kernel_state(self.probe)?),
+                diag::ESTABLISHED | diag::FIN_WAIT1 | diag::FIN_WAIT2
+            );
+        if !more {
+            return Ok(None);
+        }
+        self.make_room()?;
+        readable(self.probe).map(Some)
     }
 
     fn give_back_options(&self) {

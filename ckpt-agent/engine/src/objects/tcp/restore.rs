@@ -18,18 +18,16 @@ use super::super::super::sys::sockopt;
 use super::super::socket_options::{
     Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer, shared_addresses,
 };
+use super::ends::{Made, close, closed_peer_of, shut_reading};
 use super::make::{self, Address, End, Link, Purpose};
 use super::refill::{Refill, refill};
-use super::{PeerEnd, RestoreContext, Saved, TcpSocket, TcpState, connecting};
+use super::{
+    ClosedClient, Connection, PeerEnd, RestoreContext, Saved, TcpSocket, TcpState, closed_clients,
+    connecting,
+};
 
 /// Limit for sending all bytes in flight.
 const REFILL_LIMIT: Duration = Duration::from_secs(10);
-/// Limit for a reset or the end of a connection to cross the loopback.
-const CLOSE_LIMIT: Duration = Duration::from_secs(2);
-
-/// Descriptors made, by the graph's number.
-type Made = BTreeMap<FileId, OwnedFd>;
-
 /// Makes all TCP sockets and parks them.
 pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext) -> Result<()> {
     let by_id: BTreeMap<FileId, &TcpSocket> =
@@ -240,7 +238,7 @@ fn listeners_and_idle(
     let shared = shared_addresses(bound.filter_map(|socket| socket.local));
     for saved in idle.chain(all) {
         let backlog = match saved.object.state {
-            TcpState::Listening { backlog } => Some(backlog),
+            TcpState::Listening { backlog, .. } => Some(backlog),
             TcpState::Idle if !made.contains_key(&saved.id) => None,
             _ => continue,
         };
@@ -272,38 +270,72 @@ fn waiting(
 ) -> Result<()> {
     let mut queue = Vec::new();
     for saved in all {
+        if let TcpState::Listening { closed, .. } = &saved.object.state {
+            queue.extend(
+                closed.iter().map(|closed| (closed.place, saved.id, Client::Closed(closed))),
+            );
+        }
         let Some(connection) = saved.object.connection() else { continue };
         let PeerEnd::Waiting { listener, place } = connection.end else { continue };
         // One whose listening socket is restored elsewhere is made, and will be found reset.
         if !made.contains_key(&saved.id) {
-            queue.push((place, saved, connection, listener));
+            queue.push((place, listener, Client::Open(saved, connection)));
         }
     }
     queue.sort_by_key(|(place, ..)| *place);
-    for (_, saved, connection, listener) in queue {
+    for (_, listener, client) in queue {
         let is_listener = by_id
             .get(&listener)
             .is_some_and(|socket| matches!(socket.state, TcpState::Listening { .. }));
         let Some(listening) = made.get(&listener).filter(|_| is_listener) else {
             return Err(EngineError::Damaged(format!("TCP socket {} does not listen", listener.0)));
         };
+        let to = match client {
+            Client::Open(_, connection) => connection.peer,
+            Client::Closed(closed) => closed.to,
+        };
         // The listener may have got another port.
         let port = SockRef::from(listening)
             .local_addr()
             .map_err(|error| EngineError::system("getsockname", "a TCP listener", error))?
             .as_socket()
-            .map_or(connection.peer.port(), |address| address.port());
-        let target = SocketAddr::new(connection.peer.ip(), port);
-        let client = make::client(&address(saved.object), target, context)?;
-        if let Some(sent) = connection.sent {
-            send_at_once(&client)?;
-            let (fd, bytes) = (client.as_fd(), context.blob(sent)?);
-            let refills = &mut [Refill { through: fd, to: fd, bytes: &bytes, may_grow: false }];
-            refill(refills, REFILL_LIMIT)?;
+            .map_or(to.port(), |address| address.port());
+        let target = SocketAddr::new(to.ip(), port);
+        match client {
+            Client::Open(saved, connection) => {
+                let client = open_client(saved, connection, target, context)?;
+                made.insert(saved.id, client.into());
+            }
+            Client::Closed(closed) => {
+                closed_clients::restore(closed, target, REFILL_LIMIT, context)?;
+            }
         }
-        made.insert(saved.id, client.into());
     }
     Ok(())
+}
+
+/// Who has made a connection that is not accepted yet.
+#[derive(Clone, Copy)]
+enum Client<'a> {
+    Open(&'a Saved<'a, TcpSocket>, &'a Connection),
+    Closed(&'a ClosedClient),
+}
+
+/// Connects a client, and sends what it had sent.
+fn open_client(
+    saved: &Saved<'_, TcpSocket>,
+    connection: &Connection,
+    target: SocketAddr,
+    context: &mut RestoreContext,
+) -> Result<Socket> {
+    let client = make::client(&address(saved.object), target, context)?;
+    if let Some(sent) = connection.sent {
+        send_at_once(&client)?;
+        let (fd, bytes) = (client.as_fd(), context.blob(sent)?);
+        let refills = &mut [Refill { through: fd, to: fd, bytes: &bytes, may_grow: false }];
+        refill(refills, REFILL_LIMIT)?;
+    }
+    Ok(client)
 }
 
 /// Sends all bytes in flight, each through the socket of its sender.
@@ -356,80 +388,6 @@ fn fill(
 fn send_at_once(sender: impl AsFd) -> Result<()> {
     sockopt::set_int(sender, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)
         .map_err(|error| EngineError::system("setsockopt", "TCP_NODELAY", error))
-}
-
-fn closed_peer_of(closed_peers: &[(FileId, OwnedFd)], of: FileId) -> Option<&OwnedFd> {
-    closed_peers.iter().find(|(id, _)| *id == of).map(|(_, fd)| fd)
-}
-
-/// Half closes, ends and resets, now that nothing is to be sent any more.
-fn close(
-    all: &[&Saved<'_, TcpSocket>],
-    made: &Made,
-    closed_peers: Vec<(FileId, OwnedFd)>,
-) -> Result<()> {
-    let mut resets = BTreeSet::new();
-    for saved in all {
-        let Some(fd) = made.get(&saved.id) else { continue };
-        match &saved.object.state {
-            TcpState::Connected(connection) => {
-                // Of a peer that has said its last word only the end is missing.
-                let apart = match connection.end {
-                    PeerEnd::Outside => !connection.peer_shut,
-                    PeerEnd::Socket { .. } | PeerEnd::Waiting { .. } => {
-                        closed_peer_of(&closed_peers, saved.id).is_some()
-                    }
-                    _ => false,
-                };
-                if apart {
-                    resets.insert(saved.id);
-                } else if connection.shut_write {
-                    shut(fd, std::net::Shutdown::Write)?;
-                }
-                if connection.shut_read {
-                    shut(fd, std::net::Shutdown::Read)?;
-                }
-            }
-            TcpState::Closed { reset: true, .. } => {
-                resets.insert(saved.id);
-            }
-            TcpState::Closed { reset: false, .. } => shut(fd, std::net::Shutdown::Write)?,
-            _ => {}
-        }
-    }
-    for (of, closed_peer) in closed_peers {
-        make::wait_until_sent(&closed_peer, CLOSE_LIMIT)?;
-        if resets.contains(&of) {
-            SockRef::from(&closed_peer)
-                .set_linger(Some(Duration::ZERO))
-                .map_err(|error| EngineError::system("setsockopt", "SO_LINGER", error))?;
-        }
-        drop(closed_peer);
-        if let Some(fd) = made.get(&of) {
-            make::wait_until_told(fd, CLOSE_LIMIT)?;
-        }
-    }
-    Ok(())
-}
-
-fn shut(fd: &OwnedFd, how: std::net::Shutdown) -> Result<()> {
-    SockRef::from(fd)
-        .shutdown(how)
-        .map_err(|error| EngineError::system("shut down", "a TCP connection", error))
-}
-
-/// Of connections that the agents have made: they cannot tell reading that is shut down to each other.
-fn shut_reading(
-    all: &[Saved<'_, TcpSocket>],
-    made: &Made,
-    handed_over: &BTreeSet<FileId>,
-) -> Result<()> {
-    for saved in all.iter().filter(|saved| handed_over.contains(&saved.id)) {
-        if saved.object.connection().is_some_and(|connection| connection.shut_read) {
-            made.get(&saved.id).map_or(Ok(()), |fd| shut(fd, std::net::Shutdown::Read))?;
-        }
-    }
-    Ok(())
 }
 
 /// The options that would have been in the way until now.

@@ -1,6 +1,7 @@
 //! Receive buffers made large enough for all that a peer may still have to send, while nobody
 //! reads. Without it a peer in another instance could never get rid of what is behind a full window,
-//! and only its own instance can put bytes back that were fetched here.
+//! and only its own instance can put bytes back that were fetched here. Nor can anybody put back what was fetched
+//! from a peer that has shut down, or is closed.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -29,6 +30,8 @@ pub struct Widened {
 enum Before {
     /// SO_RCVBUF and SO_BUF_LOCK.
     Size(i32, i32),
+    /// SO_RCVBUF, SO_BUF_LOCK and SO_RCVLOWAT.
+    Chosen(i32, i32, i32),
     /// SO_RCVLOWAT.
     LowWater(i32),
 }
@@ -49,10 +52,18 @@ impl Widened {
         // The kernel doubles what it is given (socket(7)).
         let wanted = size.saturating_add(BACKLOG) / 2;
         if let Ok(lock) = get(SO_BUF_LOCK) {
-            // Without privilege: where the program chose the size, within what it could choose.
-            let by_program = lock & RECEIVE_LOCK != 0;
-            if set(libc::SO_RCVBUFFORCE, wanted) || by_program && set(libc::SO_RCVBUF, wanted) {
+            if set(libc::SO_RCVBUFFORCE, wanted) {
                 return Ok(Some(Self { socket: copy, before: Before::Size(size, lock) }));
+            }
+            // Without privilege: as far as the program itself could have chosen, and then as far as the kernel, which the
+            // program's choice keeps from it.
+            if lock & RECEIVE_LOCK != 0 {
+                let Ok(mark) = get(libc::SO_RCVLOWAT) else { return Ok(None) };
+                set(libc::SO_RCVBUF, wanted);
+                set(SO_BUF_LOCK, lock & !RECEIVE_LOCK);
+                set(libc::SO_RCVLOWAT, size.saturating_add(BACKLOG));
+                let before = Before::Chosen(size, lock, mark);
+                return Ok(Some(Self { socket: copy, before }));
             }
         }
         // Where the kernel chooses: as far as tcp_rmem allows (net/ipv4/tcp.c, tcp_set_rcvlowat).
@@ -70,6 +81,11 @@ impl Drop for Widened {
         };
         match self.before {
             Before::Size(size, lock) => {
+                set_receive_buffer(&self.socket, size);
+                set(SO_BUF_LOCK, lock);
+            }
+            Before::Chosen(size, lock, mark) => {
+                set(libc::SO_RCVLOWAT, mark);
                 set_receive_buffer(&self.socket, size);
                 set(SO_BUF_LOCK, lock);
             }

@@ -9,8 +9,11 @@ mod peers;
 mod queue;
 mod restore;
 mod senders;
+mod shown;
 #[cfg(test)]
 mod tests;
+
+pub use shown::Shown;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -143,10 +146,10 @@ pub struct Message {
 ///
 /// # Errors
 /// Failed system calls.
-pub fn in_flight(socket: &UnixSocket, probe: &Probe) -> Result<Vec<OwnedFd>> {
+pub fn in_flight(socket: &UnixSocket, probe: &Probe, shown: &Shown) -> Result<Vec<OwnedFd>> {
     match socket.link {
         UnixLink::Listening { .. } => Ok(Vec::new()),
-        _ => queue::in_flight(probe, socket.variety),
+        _ => queue::in_flight(probe, socket.variety, shown),
     }
 }
 

@@ -1,13 +1,17 @@
 //! Messages in a Unix socket's queue, peeked one after the other (socket(7), SO_PEEK_OFF), with copies of the descriptors that
-//! are under way in them.
+//! are under way in them. Empty ones are remembered (`shown`).
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::FileId;
+use super::super::super::late::cookie_of;
 use super::super::super::sys::message::{receive, receive_rights, without_last_piece};
+use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
-use super::{DumpContext, Message, Probe, UnixKind, system};
+use super::shown::{Item, Shown};
+use super::{DumpContext, Message, Probe, UnixKind, soon, system};
 
 /// A message is at most as long as its sender's buffer.
 const LONGEST: usize = 16 << 20;
@@ -26,9 +30,10 @@ pub(super) fn peek(
 ) -> Result<Vec<Message>> {
     let mut under_way = context.in_flight.remove(&probe.inode()).unwrap_or_default().into_iter();
     let (mut messages, mut stream) = (Vec::new(), Vec::new());
-    walk(probe, kind, &mut |peeked| {
-        let files: Vec<FileId> = under_way.by_ref().take(peeked.descriptors.len()).collect();
-        if files.len() != peeked.descriptors.len() {
+    let shown = context.shown.clone();
+    walk(probe, kind, &shown, &mut |peeked| {
+        let files: Vec<FileId> = under_way.by_ref().take(peeked.rights).collect();
+        if files.len() != peeked.rights {
             return Err(EngineError::odd("the queue of a Unix socket", "it changes"));
         }
         if kind == UnixKind::Stream && files.is_empty() {
@@ -52,9 +57,16 @@ fn keep_stream(stream: &mut Vec<u8>, messages: &mut Vec<Message>, context: &mut 
 }
 
 /// The descriptors that are under way in it, in their order.
-pub(super) fn in_flight(probe: &Probe, kind: UnixKind) -> Result<Vec<OwnedFd>> {
+pub(super) fn in_flight(probe: &Probe, kind: UnixKind, shown: &Shown) -> Result<Vec<OwnedFd>> {
     let mut all = Vec::new();
-    walk(probe, kind, &mut |peeked| {
+    walk(probe, kind, shown, &mut |peeked| {
+        if peeked.descriptors.len() != peeked.rights {
+            return Err(soon(
+                probe,
+                "a Unix socket with an empty message in flight that carries descriptors (SCM_RIGHTS)",
+                "it is received soon: try again",
+            ));
+        }
         all.extend(peeked.descriptors);
         Ok(())
     })?;
@@ -66,28 +78,100 @@ struct Peeked<'a> {
     bytes: &'a [u8],
     from: &'a [u8],
     descriptors: Vec<OwnedFd>,
+    /// How many descriptors come with it; one that was shown before shows none.
+    rights: usize,
 }
 
 type Each<'a> = &'a mut dyn FnMut(Peeked<'_>) -> Result<()>;
 
-fn walk(probe: &Probe, kind: UnixKind, each: Each<'_>) -> Result<()> {
-    let before = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PEEK_OFF)
-        .map_err(|error| system("getsockopt SO_PEEK_OFF", error))?;
-    set_offset(probe, 0)?;
-    let taken = peek_all(probe, kind, each);
+fn walk(probe: &Probe, kind: UnixKind, shown: &Shown, each: Each<'_>) -> Result<()> {
+    let get = |name| {
+        sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name)
+            .map_err(|error| system("getsockopt", error))
+    };
+    let (offset, credentials) = (get(libc::SO_PEEK_OFF)?, get(libc::SO_PASSCRED)?);
+    // Credentials come with messages alone: an empty one looks like the end otherwise.
+    let ends = kind == UnixKind::Sequence && is_shut(probe)?;
+    if ends && credentials == 0 {
+        set(probe, libc::SO_PASSCRED, 1)?;
+    }
+    let taken = match kind {
+        UnixKind::Stream => peek_all(probe, kind, ends, each),
+        _ => peek_messages(probe, kind, ends, shown, each),
+    };
     // On every path the program's own offset comes back (-1: none).
-    set_offset(probe, before)?;
+    set_offset(probe, offset)?;
+    if ends && credentials == 0 {
+        set(probe, libc::SO_PASSCRED, 0)?;
+    }
     taken
 }
 
+fn is_shut(probe: &Probe) -> Result<bool> {
+    let ready = poll_one(&probe.copy, libc::POLLRDHUP, Duration::ZERO)
+        .map_err(|error| system("poll", error))?;
+    Ok(ready & libc::POLLRDHUP != 0)
+}
+
+/// Also those messages that the kernel does not show any more.
+fn peek_messages(
+    probe: &Probe,
+    kind: UnixKind,
+    ends: bool,
+    shown: &Shown,
+    each: Each<'_>,
+) -> Result<()> {
+    set_offset(probe, -1)?;
+    let head = match receive_rights(&probe.copy, &mut [0], FLAGS) {
+        Ok((message, descriptors)) if message.length == 0 && (!ends || message.control > 0) => {
+            let rights = descriptors.len();
+            Some(Item { bytes: Vec::new(), from: message.from, descriptors, rights })
+        }
+        Ok(_) => None,
+        Err(error) if is_no_more(&error) => None,
+        Err(error) => return Err(system("peek at", error)),
+    };
+    let mut visible = Vec::new();
+    peek_all(probe, kind, ends, &mut |peeked| {
+        visible.push(Item {
+            bytes: peeked.bytes.to_vec(),
+            from: peeked.from.to_vec(),
+            descriptors: peeked.descriptors,
+            rights: peeked.rights,
+        });
+        Ok(())
+    })?;
+    let cookie = cookie_of(probe.copy.as_fd())
+        .ok_or_else(|| EngineError::odd("SO_COOKIE", "a Unix socket has none"))?;
+    for item in shown.complete(cookie, head, visible) {
+        let Item { bytes, from, descriptors, rights } = item;
+        each(Peeked { bytes: &bytes, from: &from, descriptors, rights })?;
+    }
+    Ok(())
+}
+
+/// EAGAIN: no more. The others: a reset that waits to be told, or nothing to read ever.
+fn is_no_more(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAGAIN | libc::ECONNRESET | libc::ENOTCONN | libc::EINVAL)
+    )
+}
+
 fn set_offset(probe: &Probe, offset: i32) -> Result<()> {
-    sockopt::set_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PEEK_OFF, offset)
-        .map_err(|error| system("setsockopt SO_PEEK_OFF", error))
+    set(probe, libc::SO_PEEK_OFF, offset)
+}
+
+fn set(probe: &Probe, option: i32, value: i32) -> Result<()> {
+    sockopt::set_int(&probe.copy, libc::SOL_SOCKET, option, value)
+        .map_err(|error| system("setsockopt", error))
 }
 
 const FLAGS: i32 = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
 
-fn peek_all(probe: &Probe, kind: UnixKind, each: Each<'_>) -> Result<()> {
+/// `ends`: it is shut, so that credentials tell messages from the end.
+fn peek_all(probe: &Probe, kind: UnixKind, ends: bool, each: Each<'_>) -> Result<()> {
+    set_offset(probe, 0)?;
     let mut offset = 0i32;
     let mut total = 0;
     let mut buffer = vec![0u8; USUAL];
@@ -98,12 +182,9 @@ fn peek_all(probe: &Probe, kind: UnixKind, each: Each<'_>) -> Result<()> {
     loop {
         let mut message = match receive(&probe.copy, &mut buffer, room, FLAGS) {
             Ok(message) => message,
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EINTR) => continue,
-                // EAGAIN: no more. The others: a reset that waits to be told, or nothing to read ever.
-                Some(libc::EAGAIN | libc::ECONNRESET | libc::ENOTCONN | libc::EINVAL) => break,
-                _ => return Err(system("peek at", error)),
-            },
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
+            Err(error) if is_no_more(&error) => break,
+            Err(error) => return Err(system("peek at", error)),
         };
         if message.length > buffer.len() {
             if message.length > LONGEST {
@@ -134,8 +215,8 @@ fn peek_all(probe: &Probe, kind: UnixKind, each: Each<'_>) -> Result<()> {
             }
         }
         let length = message.length;
-        if length == 0 && kind != UnixKind::Datagram && descriptors.is_empty() {
-            // End of file; zero-length messages of SOCK_SEQPACKET look the same.
+        let end = kind == UnixKind::Stream || ends && message.control == 0;
+        if length == 0 && end && descriptors.is_empty() {
             break;
         }
         total += length;
@@ -144,7 +225,8 @@ fn peek_all(probe: &Probe, kind: UnixKind, each: Each<'_>) -> Result<()> {
         }
         offset = offset.saturating_add(length as i32);
         let bytes = buffer.get(..length).unwrap_or_default();
-        each(Peeked { bytes, from: &message.from, descriptors })?;
+        let rights = descriptors.len();
+        each(Peeked { bytes, from: &message.from, descriptors, rights })?;
     }
     Ok(())
 }

@@ -277,7 +277,7 @@ impl<'a> Work<'a> {
                 for piece in bytes.chunks(step) {
                     send_now(sender, piece, &std::mem::take(&mut files))?;
                 }
-                if !files.is_empty() {
+                if !files.is_empty() || bytes.is_empty() && socket.variety != UnixKind::Stream {
                     // A message without a byte.
                     send_now(sender, &[], &files)?;
                 }

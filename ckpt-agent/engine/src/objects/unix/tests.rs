@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use socket2::{Domain, Socket, Type};
 
 use super::super::testing::{dump, probe, try_dump};
-use super::super::{DumpContext, External};
+use super::super::{DumpContext, External, Shown};
 use super::{FileId, UnixKind};
 
 fn stream(fd: &OwnedFd) -> UnixStream {
@@ -185,7 +185,7 @@ fn what_is_under_way_is_found_in_its_order() {
     send(b"third", &[]);
     send(b"f", &[null.as_raw_fd()]);
     let probe = probe(&b);
-    let found = queue::in_flight(&probe, UnixKind::Stream).unwrap();
+    let found = queue::in_flight(&probe, UnixKind::Stream, &Shown::default()).unwrap();
     let paths: Vec<_> = found
         .iter()
         .map(|fd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap())

@@ -27,6 +27,7 @@ use crate::graph::{OuterEnd, RelayEnd};
 use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::{InstanceOrder, Instruction, Report};
+use crate::objects::Shown;
 use crate::proc::descendants;
 use crate::session::job::{FREEZE_LIMIT, Job};
 use crate::session::reports::Events;
@@ -62,6 +63,8 @@ pub struct Tracer {
     copying: Copying,
     /// Files that the last image has.
     seen: Taken,
+    /// Empty messages in the queues of Unix sockets that earlier looks have seen.
+    shown: Shown,
     /// The checkpoint in flight, from freeze to commit.
     checkpoint: Option<EnteredSpan>,
     quitting: bool,
@@ -86,6 +89,7 @@ impl Tracer {
             going: Vec::new(),
             copying: Copying::default(),
             seen: Taken::default(),
+            shown: Shown::default(),
             checkpoint: None,
             quitting: false,
         }
@@ -173,6 +177,7 @@ impl Tracer {
         self.job = Some(job);
         self.first_written = None;
         self.seen = Taken::default();
+        self.shown = Shown::default();
     }
 
     /// For a restart that comes before the job's processes have ended, and for the job's removal.

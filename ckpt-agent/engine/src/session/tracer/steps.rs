@@ -118,6 +118,7 @@ impl Tracer {
             machines: self.machines.clone(),
             copying: self.copying.clone(),
             seen: self.seen.clone(),
+            shown: self.shown.clone(),
             ..job.dump_settings()?
         })
     }

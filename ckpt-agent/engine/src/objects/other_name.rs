@@ -1,0 +1,36 @@
+//! Files that have lost the name by which they were opened, and have another one.
+
+use std::fs::DirEntry;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+
+use nix::sys::stat::FileStat;
+
+use super::super::sys::abi;
+use super::super::sys::stat::{identity, links};
+
+/// What /proc appends to the path of a file that has lost it (fs/d_path.c).
+pub(super) const DELETED: &str = " (deleted)";
+
+/// Names of a folder that are looked at.
+const MOST_NAMES: usize = 100_000;
+
+/// Another name that a file has in the folder of the one that it has lost: it was linked before, or had none at first
+/// (O_TMPFILE). `link` as /proc shows it. The smallest of several.
+pub fn find(host_pid: i32, link: &str, stat: &FileStat) -> Option<String> {
+    let path = link.strip_suffix(DELETED)?;
+    if stat.st_mode & abi::S_IFMT != abi::S_IFREG || links(stat) == 0 {
+        return None;
+    }
+    let (folder, _) = path.rsplit_once('/')?;
+    let number = identity(stat).1;
+    let names = std::fs::read_dir(format!("/proc/{host_pid}/root{folder}/")).ok()?;
+    let same = |entry: &DirEntry| {
+        entry.ino() == number
+            && entry.metadata().is_ok_and(|found| (found.dev(), found.ino()) == identity(stat))
+    };
+    names
+        .take(MOST_NAMES)
+        .filter_map(|entry| entry.ok().filter(same)?.file_name().into_string().ok())
+        .min()
+        .map(|name| format!("{folder}/{name}"))
+}

@@ -1,0 +1,83 @@
+//! Connections that nobody has accepted yet, and whose client has closed its end already: no descriptor leads to them. What
+//! was sent is read as with others (`pending`); then a socket of our own connects from the same address, sends the same
+//! bytes and is closed.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::graph::BlobId;
+use super::super::socket_options::SocketOptions;
+use super::RestoreContext;
+use super::make::{self, Address};
+use super::refill::{Refill, refill};
+
+/// A connection whose client has closed, in the queue of a listening socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedClient {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// The address to which it connected.
+    pub to: SocketAddr,
+    /// Place in the queue, among those of clients that are open.
+    pub place: u32,
+    /// What it has sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<BlobId>,
+}
+
+/// Connects again after the end of the connection, from the same address if that can be had; gives the address.
+pub(super) fn connect_again(
+    client: SocketAddr,
+    to: SocketAddr,
+    bytes: &[u8],
+    limit: Duration,
+) -> Result<SocketAddr> {
+    let system = |call, error| EngineError::system(call, "a closed TCP client", error);
+    let target = SockAddr::from(to);
+    let new = || Socket::new(Domain::for_address(client), Type::STREAM, None);
+    let bound = |socket: &Socket| {
+        socket.set_reuse_address(true)?;
+        // Where it cannot be bound, any port is better than none.
+        let _ = socket.bind(&SockAddr::from(client));
+        socket.connect_timeout(&target, limit)
+    };
+    let mut socket = new().map_err(|error| system("make", error))?;
+    if make::connect_at_port(&socket, client, &target).is_err() {
+        socket = new().map_err(|error| system("make", error))?;
+        bound(&socket).map_err(|error| system("connect again", error))?;
+    }
+    let now = socket.local_addr().map_err(|error| system("getsockname", error))?;
+    send_and_close(&socket, bytes, limit)?;
+    Ok(now.as_socket().unwrap_or(client))
+}
+
+/// At a restore: `to` is where the listening socket is now.
+pub(super) fn restore(
+    closed: &ClosedClient,
+    to: SocketAddr,
+    limit: Duration,
+    context: &mut RestoreContext,
+) -> Result<()> {
+    let address = Address {
+        v6: closed.client.is_ipv6(),
+        multipath: false,
+        at: Some(closed.client),
+        options: SocketOptions::default(),
+    };
+    let bytes = closed.sent.map_or(Ok(Vec::new()), |sent| context.blob(sent))?;
+    let socket = make::client(&address, to, context)?;
+    send_and_close(&socket, &bytes, limit)
+}
+
+fn send_and_close(socket: &Socket, bytes: &[u8], limit: Duration) -> Result<()> {
+    let fd = socket.as_fd();
+    refill(&mut [Refill { through: fd, to: fd, bytes, may_grow: false }], limit)?;
+    SockRef::from(socket)
+        .shutdown(std::net::Shutdown::Write)
+        .map_err(|error| EngineError::system("shut down", "a closed TCP client", error))
+}
