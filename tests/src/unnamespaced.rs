@@ -119,6 +119,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "unixabstract",
             "unixpair",
             "unixpath",
+            "uringshared",
             "vfork",
             "vmaname",
             "zombie",

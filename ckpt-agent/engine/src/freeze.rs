@@ -9,7 +9,7 @@ use tracing::{debug_span, trace};
 
 use super::doing::{self, Thing};
 use super::error::{EngineError, Refusal, Result};
-use super::proc::{children, descendants, must_be_own, read_text, thread_numbers};
+use super::proc::{children, descendants, is_io_worker, must_be_own, read_text, thread_numbers};
 use super::sys::schedule::{Ahead, Hurry};
 use super::trace::{Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any};
 
@@ -245,7 +245,8 @@ impl Freezer {
 
     fn seize_threads(&mut self, pid: i32) -> Result<()> {
         for tid in thread_numbers(pid)? {
-            if self.known.contains_key(&tid) {
+            // A stop would end what the kernel's own threads are doing for a ring with EINTR.
+            if self.known.contains_key(&tid) || (tid != pid && is_io_worker(pid, tid)?) {
                 continue;
             }
             doing::begin("stopping", Thing::HostThread { tid, pid });

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
-    Advice, Area, Backing, BlobId, CarriedInode, InodeId, MappedFile, Origin, Protection,
+    Advice, Area, Backing, BlobId, CarriedInode, FileId, InodeId, MappedFile, Origin, Protection,
 };
 use super::super::inodes::{self, segments};
 use super::super::objects::{BlobData, DumpContext, in_place};
@@ -26,6 +26,8 @@ pub enum Plan {
     Shared(InodeId),
     /// Private pages over an inode whose content travels.
     Private(InodeId),
+    /// Memory of an io_uring.
+    Ring(FileId),
     /// A private mapping of a file that has no name any more: every page is stored, unless its content is found.
     Whole,
 }
@@ -68,6 +70,8 @@ pub fn plan(
         }
         let plan = if mapping.is_kernel() {
             Plan::Kernel
+        } else if mapping.is_ring() {
+            Plan::Ring(context.rings.of(host_pid, &mapping)?)
         } else if !mapping.shared && (mapping.inode == 0 || mapping.is_anonymous_huge()) {
             Plan::Anonymous
         } else {
@@ -93,8 +97,11 @@ pub fn check_huge(smaps: &Mapping) -> Result<()> {
 ///
 /// # Errors
 /// The refusal.
-pub fn check(mapping: &Mapping) -> Result<()> {
+pub fn check(host_pid: i32, mapping: &Mapping, context: &DumpContext) -> Result<()> {
     let (path, _) = mapping.path();
+    if mapping.is_ring() {
+        return context.rings.of(host_pid, mapping).map(drop);
+    }
     if path.starts_with("anon_inode:") || path.starts_with("socket:") {
         return Err(refuse(mapping, "cannot be checkpointed"));
     }
@@ -121,7 +128,7 @@ fn plan_file(
         windows.push(Window { inode, host_pid, mapping: mapping.clone() });
         return Ok(Plan::Shared(inode));
     }
-    check(mapping)?;
+    check(host_pid, mapping, context)?;
     // Shared memory of the kernel's own tmpfs has no path below which it could be found again. The device of
     // that name is never deleted there.
     let kernel_memory =
@@ -254,6 +261,7 @@ pub fn area(
         Plan::Shared(inode) => {
             Backing::Carried { inode: *inode, offset: mapping.offset, writable: may_write }
         }
+        Plan::Ring(file) => Backing::Ring { file: *file, offset: mapping.offset },
         Plan::Private(inode) => {
             Backing::Carried { inode: *inode, offset: mapping.offset, writable: false }
         }
@@ -306,7 +314,8 @@ fn advice(smaps: &Mapping) -> Result<Advice> {
         (b"uw", "is watched by userfaultfd"),
         (b"ss", "is a shadow stack"),
     ] {
-        if smaps.has(flag) {
+        // Of rings older kernels say so.
+        if smaps.has(flag) && !smaps.is_ring() {
             return Err(refuse(smaps, &format!("{what}, which cannot be checkpointed")));
         }
     }

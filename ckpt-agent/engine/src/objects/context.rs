@@ -19,6 +19,7 @@ use super::super::split::{Part, Realisation};
 use super::super::sys::file_user::FileUser;
 use super::super::sys::stat::identity;
 use super::super::sys::tty;
+use super::io_uring::Rings;
 use super::reopen;
 use super::tcp::{Asking, Widened};
 
@@ -103,6 +104,8 @@ pub struct DumpContext {
     pub widened: Vec<Widened>,
     /// What is known once a socket was met that is being connected.
     pub asking: Option<Asking>,
+    /// The io_urings of the job.
+    pub rings: Rings,
     /// Lines for the user about things that are restored differently.
     pub warnings: Vec<String>,
     /// Inodes that travel; an [`InodeId`] is an index here.

@@ -36,6 +36,7 @@ pub use context::{
 };
 pub use directory::removed as removed_directory;
 pub use epoll::OfSignals;
+pub use io_uring::Ring;
 pub use pidfd::ProcessDescriptor;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
@@ -192,6 +193,11 @@ impl Object {
         }
     }
 
+    /// Whether it can be made only once there are processes.
+    pub fn is_made_late(&self) -> bool {
+        self.process().is_some() || matches!(self, Self::Ring(ring) if ring.is_polled())
+    }
+
     /// What is at the other end of a TCP connection.
     pub fn tcp_peer(&self) -> Option<TcpPeer> {
         match self {
@@ -345,6 +351,8 @@ object_kinds! {
     ProcessDescriptor => pidfd,
     /// epoll(7)
     Epoll => epoll,
+    /// io_uring_setup(2)
+    Ring => io_uring,
     /// pipe(2)
     Pipe => pipe,
     /// mkfifo(3)

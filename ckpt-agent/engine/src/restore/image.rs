@@ -199,6 +199,11 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
                 return damaged("an area beyond the end of any file");
             }
         }
+        if area.ring().is_some_and(|file| {
+            !matches!(graph.object(file), Some(super::super::objects::Object::Ring(_)))
+        }) {
+            return damaged("memory of a ring that is none");
+        }
         end = area.end;
     }
     let shells = graph.remote_shells.iter().flat_map(|shell| &shell.descriptors);

@@ -19,6 +19,7 @@ mod numbers;
 mod of_processes;
 mod posix_timers;
 mod record_locks;
+mod rings;
 mod sandbox;
 mod signal_readers;
 mod threads;
@@ -413,6 +414,7 @@ fn rebuild(
         furnished.push(completing::furnish(helper, context, &own, numbers)?);
     }
     of_processes::open_all(&mut furnished, image, context, numbers)?;
+    rings::register_buffers(&mut furnished, image, context)?;
     signal_readers::register(&mut furnished, image, context)?;
     let complete = |mut one: Furnished<'_>| {
         let image = one.image;
@@ -453,6 +455,7 @@ fn complete_memory(
     let image = helper.image;
     let (scratch, entry) = (helper.scratch, helper.entry_point);
     let mut remote = Remote::take(&mut helper.leader, entry)?.with_scratch(scratch);
+    rings::map(&mut remote, image, context)?;
     memory::finish(&mut remote, image, files, common, page)?;
     let parked = [context.first_free as u64, u64::from(u32::MAX), 0];
     remote.call("close_range", libc::SYS_close_range, &parked)?;

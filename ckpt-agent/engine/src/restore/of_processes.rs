@@ -21,6 +21,7 @@ use super::super::trace::Remote;
 use super::completing::Furnished;
 use super::image::Image;
 use super::numbers::Numbers;
+use super::rings;
 
 /// Makes them in place of the placeholders, in this init.
 ///
@@ -32,7 +33,7 @@ pub fn open_all(
     context: &mut RestoreContext<'_>,
     numbers: &Numbers,
 ) -> Result<()> {
-    let mut any = false;
+    let mut any = rings::make_polled(furnished, image, context)?;
     for (index, file) in image.graph.files.iter().enumerate() {
         let id = FileId(index as u32);
         let made = match &file.object {

@@ -53,3 +53,4 @@ mod tcp_entry;
 pub mod trial;
 pub mod tty;
 pub mod tun;
+pub mod uring;

@@ -69,6 +69,11 @@ const PROGRAMS: &[&str] = &[
     "unixabstract",
     "unixpair",
     "unixpath",
+    "uringevent",
+    "uringfile",
+    "uringnop",
+    "uringpolled",
+    "uringshared",
     "zombie",
 ];
 /// How long a program may take until it is ready.

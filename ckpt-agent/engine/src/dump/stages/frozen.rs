@@ -104,6 +104,7 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
                     || mapping.has(b"lo")
                     || mapping.has(b"ht")
                     || mapping.is_segment()
+                    || mapping.is_ring()
             })
             .collect();
         if !special.is_empty() {
@@ -119,6 +120,7 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
 pub(in crate::dump) fn is_not_inherited(mapping: &Mapping) -> bool {
     let huge = mapping.has(b"ht") && !mapping.shared;
     (mapping.has(b"wf") || mapping.has(b"dc") || huge)
+        && !mapping.is_ring()
         && !mapping.has(b"io")
         && !mapping.has(b"pf")
         && !mapping.is_kernel()

@@ -133,7 +133,7 @@ impl Quiesced {
         mappings
             .iter()
             .filter(|mapping| !mapping.is_kernel())
-            .try_for_each(check)
+            .try_for_each(|mapping| check(host_pid, mapping, &self.context))
             .and_then(|()| known.iter().try_for_each(check_huge))
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let timers = posix_timers::listed(host_pid, statuses.len())
@@ -374,7 +374,7 @@ impl Quiesced {
         let inherited = read_maps(snapshot_pid)?;
         for area in planned {
             let mapping = &area.mapping;
-            if mapping.is_segment() {
+            if mapping.is_segment() || mapping.is_ring() {
                 continue;
             }
             let covered =
