@@ -120,6 +120,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "unixpair",
             "unixpath",
             "uringshared",
+            "uringsingle",
             "vfork",
             "vmaname",
             "zombie",

@@ -12,6 +12,7 @@ mod offers;
 pub(super) mod pages;
 mod posix_timers;
 mod process;
+mod rings;
 mod sandbox;
 mod shared;
 mod sleep;

@@ -29,7 +29,7 @@ pub use offer::Offer;
 pub use pid::Pid;
 pub use process::{
     Clocks, Credentials, IntervalTimer, PendingSignal, ProcessImage, ProcessNode, ProcessState,
-    ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
+    RegisteredRing, ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
     WINDOW_PAGES,
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};

@@ -415,6 +415,7 @@ fn rebuild(
     }
     of_processes::open_all(&mut furnished, image, context, numbers)?;
     rings::register_buffers(&mut furnished, image, context)?;
+    rings::register_places(&mut furnished, context)?;
     signal_readers::register(&mut furnished, image, context)?;
     let complete = |mut one: Furnished<'_>| {
         let image = one.image;

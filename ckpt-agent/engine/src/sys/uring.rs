@@ -36,9 +36,17 @@ pub const BUFFERS: u32 = 0;
 /// IORING_REGISTER_FILES
 const FILES: u32 = 2;
 /// IORING_REGISTER_EVENTFD
-const EVENT: u32 = 4;
+pub const EVENT: u32 = 4;
+/// IORING_REGISTER_RING_FDS, since Linux 5.18
+pub const RINGS: u32 = 20;
+/// Rings that a thread may have registered (IO_RINGFD_REG_MAX, io_uring/tctx.h).
+pub const MOST_RINGS: u32 = 16;
+/// IORING_ENTER_REGISTERED_RING, since Linux 5.18
+pub const BY_PLACE: u32 = 1 << 4;
+/// Bytes of struct io_uring_buf_status.
+pub const STATUS: usize = 40;
 /// IORING_REGISTER_PBUF_STATUS, since Linux 6.8
-const GROUP_STATUS: u32 = 26;
+pub const GROUP_STATUS: u32 = 26;
 
 /// IORING_OFF_SQ_RING: where both rings are mapped from.
 pub const RINGS_AT: u64 = 0;
@@ -188,10 +196,11 @@ pub fn event_of(ring: BorrowedFd<'_>, number: i32) -> nix::Result<()> {
     register(ring, EVENT, &[number])
 }
 
+/// Never an address of a program's.
+pub const NOWHERE: usize = usize::MAX - 0xfff;
+
 /// Asks for the registration of an eventfd whose number is nowhere: what the kernel objects to first tells the ring's state.
 pub fn ask_for_event(ring: BorrowedFd<'_>) -> Errno {
-    /// Never an address of a program's.
-    const NOWHERE: usize = usize::MAX - 0xfff;
     // SAFETY: the kernel can read no number there, and registers nothing.
     let done = unsafe { libc::syscall(REGISTER, ring.as_raw_fd(), EVENT, NOWHERE, 1) };
     match Errno::result(done) {

@@ -74,6 +74,7 @@ const PROGRAMS: &[&str] = &[
     "uringnop",
     "uringpolled",
     "uringshared",
+    "uringsingle",
     "zombie",
 ];
 /// How long a program may take until it is ready.

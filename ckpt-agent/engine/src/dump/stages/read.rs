@@ -18,6 +18,7 @@ use crate::dump::collect::Collected;
 use crate::dump::pages::Pagemap;
 use crate::dump::posix_timers;
 use crate::dump::process;
+use crate::dump::rings;
 use crate::dump::sandbox::{self, Sandboxes};
 use crate::dump::shared;
 use crate::dump::snapshot_process::SnapshotProcess;
@@ -198,6 +199,13 @@ impl Quiesced {
             image.sandbox = sandbox;
         }
         inside.filters = sandboxes.filters;
+        let own = descriptors.get(&host_pid).map_or(&[][..], Vec::as_slice);
+        let with_rings = if rings::any(own, files) { process.threads.len() } else { 0 };
+        let threads = process.threads.iter_mut().take(with_rings);
+        for (thread, image) in threads.zip(&mut inside.threads) {
+            let mut remote = Remote::take(thread, entry_point)?.with_scratch(scratch);
+            image.rings = rings::ask(&mut remote, own, files).map_err(name)?;
+        }
         if let Some(node) = self.nodes.get_mut(&host_pid) {
             node.subreaper = inside.subreaper;
         }

@@ -38,7 +38,7 @@ pub(super) fn look(probe: &Probe, context: &mut DumpContext) -> Result<Ring> {
     let mask = |key: &str| info.number(key, 16).map(|mask| (mask as u32).wrapping_add(1));
     let flags = if info.need("SqThread")?.starts_with('-') { 0 } else { POLLED };
     let shape = Shape { requests: mask("SqMask")?, completions: mask("CqMask")?, flags };
-    check_state(probe, context)?;
+    check_state(probe)?;
     let (_, places) = sample(Shape { requests: 1, completions: 2, flags: 0 })?;
     let head = map(probe, RINGS_AT, page_size() as usize)?;
     let counts = Counts {
@@ -87,14 +87,19 @@ pub(super) fn look(probe: &Probe, context: &mut DumpContext) -> Result<Ring> {
         event: None,
         names: names(info)?,
         has_event: ask_for_event(probe.copy.as_fd()) == Errno::EBUSY,
+        is_single: ask_for_event(probe.copy.as_fd()) == Errno::EEXIST,
+        perhaps: None,
     })
 }
 
 /// What the user can do about most of it.
-const CLOSE: &str = "close it while checkpoints are taken, or run without it";
+pub(super) const CLOSE: &str = "close it while checkpoints are taken, or run without it";
 
+/// What is refused of provided buffers.
+pub(super) const PROVIDED: &str =
+    "with provided buffers (IORING_REGISTER_PBUF_RING, IORING_OP_PROVIDE_BUFFERS)";
 /// Up to which number groups of provided buffers are looked for. All 65536 would take 16 ms for each ring.
-const MOST_GROUPS: u16 = 4096;
+pub const MOST_GROUPS: u16 = 4096;
 
 struct Counts {
     taken: u32,
@@ -104,8 +109,13 @@ struct Counts {
 }
 
 fn map(probe: &Probe, offset: u64, length: usize) -> Result<Shared> {
-    Shared::of(probe.copy.as_fd(), offset, length)
-        .map_err(|errno| EngineError::system("mmap", "the memory of an io_uring", errno))
+    Shared::of(probe.copy.as_fd(), offset, length).map_err(|errno| match errno {
+        Errno::EINVAL => {
+            let what = "an io_uring whose memory is the program's own (IORING_SETUP_NO_MMAP)";
+            Refusal::new(what, CLOSE).into()
+        }
+        errno => EngineError::system("mmap", "the memory of an io_uring", errno),
+    })
 }
 
 /// A ring of this process's own, which shows where this kernel has things.
@@ -118,7 +128,7 @@ fn sample(shape: Shape) -> Result<(std::os::fd::OwnedFd, Places)> {
 }
 
 /// Refuses what a new ring could not be given.
-fn check_state(probe: &Probe, context: &mut DumpContext) -> Result<()> {
+fn check_state(probe: &Probe) -> Result<()> {
     let ring = probe.copy.as_fd();
     let refuse = |what: &str| Err(Refusal::new(format!("an io_uring {what}"), CLOSE).into());
     match enter(ring, 0, 0) {
@@ -131,16 +141,8 @@ fn check_state(probe: &Probe, context: &mut DumpContext) -> Result<()> {
     }
     match ask_for_event(ring) {
         Errno::EACCES => return refuse("with restrictions (IORING_REGISTER_RESTRICTIONS)"),
-        // The one thread that may ask is one of the job's.
-        Errno::EEXIST => {
-            context.warn(format!(
-                "process {} ({}), descriptor {}: an io_uring of a single thread (IORING_SETUP_SINGLE_ISSUER) does \
-                 not tell whether an eventfd or provided buffers are registered; it goes on without, and every \
-                 thread may use it",
-                probe.pid, probe.comm, probe.fd
-            ));
-            return Ok(());
-        }
+        // The one thread that may ask is asked later.
+        Errno::EEXIST => return Ok(()),
         _ => {}
     }
     // A group of buffers is told by its number alone. Of a kernel that tells none the last number is unlikely to be

@@ -4,23 +4,25 @@
 //! A ring that a thread of the kernel's serves (IORING_SETUP_SQPOLL) has that thread in the process that makes it: it
 //! is made by that process, when this is there ([`super::super::restore`]).
 
+mod known;
 mod look;
 mod make;
 mod registered;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+pub use known::Rings;
+pub use look::MOST_GROUPS;
+
 use std::os::fd::{AsFd, BorrowedFd};
 
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId};
-use super::super::proc::Mapping;
 use super::super::sys::uring::{
-    COMPLETIONS_AT, MOST_ENTRIES, NO_ARRAY, POLLED, Places, REQUESTS_AT, RINGS_AT, SUBMIT_ALL,
-    Shape, WIDE_COMPLETIONS, WIDE_REQUESTS, event_of, files_of,
+    MOST_ENTRIES, NO_ARRAY, POLLED, Places, SUBMIT_ALL, Shape, WIDE_COMPLETIONS, WIDE_REQUESTS,
+    event_of, files_of,
 };
 use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 
@@ -75,6 +77,12 @@ pub struct Ring {
     names: Vec<Option<String>>,
     #[serde(skip)]
     has_event: bool,
+    /// Only one thread may ask it anything (IORING_SETUP_SINGLE_ISSUER).
+    #[serde(skip)]
+    is_single: bool,
+    /// The eventfd that is registered, if one is.
+    #[serde(skip)]
+    perhaps: Option<FileId>,
 }
 
 impl Ring {
@@ -88,6 +96,31 @@ impl Ring {
     pub fn shape(&self) -> Shape {
         let (requests, completions) = (self.requests, self.completions);
         Shape { requests, completions, flags: self.flags | SUBMIT_ALL }
+    }
+
+    /// Whether one thread of the job alone may ask it what is registered.
+    pub fn is_single(&self) -> bool {
+        self.is_single
+    }
+
+    /// That thread has been told that there is an eventfd.
+    ///
+    /// # Errors
+    /// A refusal where it can't be told which.
+    pub fn has_event(&mut self) -> Result<()> {
+        self.event = self.perhaps;
+        match self.event {
+            Some(_) => Ok(()),
+            None => {
+                let what = "an io_uring with an eventfd registered, which its holders have not open, or not alone";
+                Err(Refusal::new(what, "unregister it while checkpoints are taken").into())
+            }
+        }
+    }
+
+    /// That thread has been told that there are provided buffers.
+    pub fn refuse_groups() -> EngineError {
+        Refusal::new(format!("an io_uring {}", look::PROVIDED), look::CLOSE).into()
     }
 
     /// Registered buffers.
@@ -215,64 +248,5 @@ impl ObjectKind for Ring {
 
     fn when_divided(&self, _flags: i32) -> Fate {
         Fate::Undivided
-    }
-}
-
-/// The rings that a dump has met, by their inodes.
-#[derive(Debug, Default)]
-pub struct Rings {
-    found: HashMap<(u64, u64), Known>,
-}
-
-#[derive(Debug)]
-struct Known {
-    /// `None`: several have this inode.
-    file: Option<FileId>,
-    /// The one process that may have it, as this machine numbers it.
-    keeper: Option<i32>,
-}
-
-impl Rings {
-    fn add(&mut self, inode: (u64, u64), file: FileId, keeper: Option<i32>) {
-        let known = self.found.entry(inode).or_insert(Known { file: Some(file), keeper });
-        if known.file != Some(file) {
-            known.file = None;
-        }
-    }
-
-    /// The ring whose memory a process has mapped.
-    ///
-    /// # Errors
-    /// A refusal where it can't be told, or mapped again.
-    pub fn of(&self, host_pid: i32, mapping: &Mapping) -> Result<FileId> {
-        let refuse = |what: &str, way_out: &str| {
-            Err(Refusal::new(
-                format!("memory of an io_uring at {:#x} {what}", mapping.start),
-                way_out,
-            )
-            .into())
-        };
-        let Some(known) = self.found.get(&(mapping.device, mapping.inode)) else {
-            return refuse(
-                "is mapped, of which no process holds a descriptor",
-                "keep it open, or unmap its memory",
-            );
-        };
-        let Some(file) = known.file else {
-            return refuse(
-                "is one of several that this kernel does not tell apart",
-                "use one ring",
-            );
-        };
-        if known.keeper.is_some_and(|keeper| keeper != host_pid) {
-            return refuse(
-                "has a thread of the kernel's (IORING_SETUP_SQPOLL) in another process",
-                "unmap it in all but one",
-            );
-        }
-        match mapping.offset {
-            RINGS_AT | COMPLETIONS_AT | REQUESTS_AT => Ok(file),
-            _ => refuse("is not its rings or requests", "map those as a whole, and nothing else"),
-        }
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn holders(file: FileId, context: &DumpContext) -> Vec<i32> {
 /// Finds them among the descriptions of the ring's holders, by name: the kernel tells no more (io_uring/fdinfo.c). A
 /// name that several of these have is refused, as is one that none has.
 pub(super) fn find(ring: &mut Ring, holders: &[i32], context: &DumpContext) -> Result<()> {
-    if ring.names.is_empty() && !ring.has_event {
+    if ring.names.is_empty() && !ring.has_event && !ring.is_single {
         return Ok(());
     }
     let known = names(holders, context)?;
@@ -30,6 +30,7 @@ pub(super) fn find(ring: &mut Ring, holders: &[i32], context: &DumpContext) -> R
         files.push(file);
     }
     ring.files = files;
+    ring.perhaps = single(&known, EVENT).ok();
     if ring.has_event {
         ring.event = Some(single(&known, EVENT)?);
     }

@@ -10,7 +10,9 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{Area, FileId, ProcessImage};
 use super::super::objects::{Object, RestoreContext, Ring, reopen};
 use super::super::sys::pidfd::PidFd;
-use super::super::sys::uring::{BUFFERS, PARAMETERS, Places, REGISTER, SETUP, SUBMIT_ALL, Shape};
+use super::super::sys::uring::{
+    BUFFERS, PARAMETERS, Places, REGISTER, RINGS, SETUP, SUBMIT_ALL, Shape,
+};
 use super::super::trace::Remote;
 use super::completing::Furnished;
 use super::image::Image;
@@ -152,6 +154,36 @@ pub fn register_buffers(
         remote.memory().write(at, &to_words(&words))?;
         let arguments = [fd as u64, u64::from(BUFFERS), at, ring.len() as u64];
         remote.call("io_uring_register", REGISTER, &arguments)?;
+    }
+    Ok(())
+}
+
+/// Has threads register rings under the numbers by which they call them.
+///
+/// # Errors
+/// Failed calls; damage.
+pub fn register_places(
+    furnished: &mut [Furnished<'_>],
+    context: &RestoreContext<'_>,
+) -> Result<()> {
+    for one in furnished {
+        let image = one.image;
+        for (thread, saved) in image.threads.iter().enumerate() {
+            for ring in saved.rings.iter().filter(|ring| context.needs(ring.file)) {
+                let own = image.descriptors.iter().find(|own| own.file == ring.file);
+                let none = || EngineError::Damaged("a registered ring that is not open".into());
+                let fd = own.ok_or_else(none)?.fd as u64;
+                let mut remote = one.remote_of(thread)?;
+                let at = remote.scratch_data()?;
+                // struct io_uring_rsrc_update: place, room, and the descriptor in 64 bits.
+                let mut bytes = ring.place.to_ne_bytes().to_vec();
+                bytes.extend([0; 4]);
+                bytes.extend(fd.to_ne_bytes());
+                remote.memory().write(at, &bytes)?;
+                let arguments = [fd, u64::from(RINGS), at, 1];
+                remote.call("io_uring_register", REGISTER, &arguments)?;
+            }
+        }
     }
     Ok(())
 }
