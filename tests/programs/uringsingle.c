@@ -1,6 +1,6 @@
 /*
- * An io_uring of a single thread, which tells nobody else what is registered with it: an eventfd. Threads have registered
- * rings themselves, and call them by their numbers among these.
+ * An io_uring of a single thread, which tells nobody else what is registered with it: an eventfd. Threads have
+ * registered rings themselves, and call them by their numbers among these.
  */
 #include "uring.inc"
 #include <pthread.h>

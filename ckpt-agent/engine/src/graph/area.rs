@@ -137,12 +137,23 @@ pub struct Advice {
     /// Protection key (pkeys(7)).
     #[serde(default, skip_serializing_if = "is_none")]
     pub key: u8,
+    /// Somebody fills its missing pages (userfaultfd(2)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Watched>,
     /// madvise(2) values to apply, in this order.
     #[serde(default)]
     pub advise: Vec<i32>,
     /// Ranges (start, end) of MADV_GUARD_INSTALL within.
     #[serde(default)]
     pub guards: Vec<(u64, u64)>,
+}
+
+/// Memory whose missing pages somebody fills.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Ranges (start, end) of pages of zeros, which are not missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zeros: Vec<(u64, u64)>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]

@@ -17,7 +17,7 @@ mod sandbox;
 mod stdio;
 mod timer;
 
-pub use area::{Advice, Area, Backing, MappedFile, Protection};
+pub use area::{Advice, Area, Backing, MappedFile, Protection, Watched};
 pub use attributes::{Dispatch, MemoryPolicy, ProcessAttributes, Schedule, ThreadAttributes};
 pub use blob::{Blob, BlobId, Span};
 pub use file::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind};
@@ -29,8 +29,8 @@ pub use offer::Offer;
 pub use pid::Pid;
 pub use process::{
     Clocks, Credentials, IntervalTimer, PendingSignal, ProcessImage, ProcessNode, ProcessState,
-    RegisteredRing, ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
-    WINDOW_PAGES,
+    RegisteredRing, ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow,
+    ThreadImage, WINDOW_PAGES,
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
 pub use sandbox::{Sandbox, SandboxFilter};

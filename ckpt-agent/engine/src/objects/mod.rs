@@ -45,6 +45,7 @@ pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_t
 pub use regular::Regular;
 pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};
 pub use unix::{UnixKind, UnixLink, UnixSocket, in_flight};
+pub use userfault::{Userfault, is_watched};
 
 use serde::{Deserialize, Serialize};
 use tracing::debug_span;
@@ -195,7 +196,11 @@ impl Object {
 
     /// Whether it can be made only once there are processes.
     pub fn is_made_late(&self) -> bool {
-        self.process().is_some() || matches!(self, Self::Ring(ring) if ring.is_polled())
+        match self {
+            Self::Ring(ring) => ring.is_polled(),
+            Self::Userfault(_) => true,
+            other => other.process().is_some(),
+        }
     }
 
     /// What is at the other end of a TCP connection.
@@ -353,6 +358,8 @@ object_kinds! {
     Epoll => epoll,
     /// io_uring_setup(2)
     Ring => io_uring,
+    /// userfaultfd(2)
+    Userfault => userfault,
     /// pipe(2)
     Pipe => pipe,
     /// mkfifo(3)

@@ -24,6 +24,7 @@ mod sandbox;
 mod signal_readers;
 mod threads;
 pub mod tree;
+mod userfault;
 mod vdso;
 
 pub use identity::Identity;

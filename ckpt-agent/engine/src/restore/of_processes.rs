@@ -21,7 +21,7 @@ use super::super::trace::Remote;
 use super::completing::Furnished;
 use super::image::Image;
 use super::numbers::Numbers;
-use super::rings;
+use super::{rings, userfault};
 
 /// Makes them in place of the placeholders, in this init.
 ///
@@ -34,6 +34,7 @@ pub fn open_all(
     numbers: &Numbers,
 ) -> Result<()> {
     let mut any = rings::make_polled(furnished, image, context)?;
+    any |= userfault::make_all(furnished, image, context)?;
     for (index, file) in image.graph.files.iter().enumerate() {
         let id = FileId(index as u32);
         let made = match &file.object {

@@ -54,3 +54,4 @@ pub mod trial;
 pub mod tty;
 pub mod tun;
 pub mod uring;
+pub mod userfault;

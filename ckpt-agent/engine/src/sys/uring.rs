@@ -199,7 +199,8 @@ pub fn event_of(ring: BorrowedFd<'_>, number: i32) -> nix::Result<()> {
 /// Never an address of a program's.
 pub const NOWHERE: usize = usize::MAX - 0xfff;
 
-/// Asks for the registration of an eventfd whose number is nowhere: what the kernel objects to first tells the ring's state.
+/// Asks for the registration of an eventfd whose number is nowhere: what the kernel objects to first tells the ring's
+/// state.
 pub fn ask_for_event(ring: BorrowedFd<'_>) -> Errno {
     // SAFETY: the kernel can read no number there, and registers nothing.
     let done = unsafe { libc::syscall(REGISTER, ring.as_raw_fd(), EVENT, NOWHERE, 1) };
@@ -220,7 +221,8 @@ pub fn has_group(ring: BorrowedFd<'_>, number: u16) -> Option<bool> {
     match Errno::result(done) {
         Ok(_) => Some(true),
         Err(Errno::ENOENT) => Some(false),
-        // Of those that are no ring of buffers it says no more than that; a kernel that does not know the question says the same.
+        // Of those that are no ring of buffers it says no more than that; a kernel that does not know the question
+        // says the same.
         Err(_) => None,
     }
 }
@@ -278,7 +280,8 @@ impl Shared {
         let mut byte = 0_u8;
         let there = libc::iovec { iov_base: self.at(offset, 1).cast(), iov_len: 1 };
         let here = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-        // SAFETY: the kernel reads a byte of this process, which need not be there, and writes one that outlives the call.
+        // SAFETY: the kernel reads a byte of this process, which need not be there, and writes one that outlives the
+        // call.
         unsafe {
             libc::process_vm_readv(libc::getpid(), &raw const here, 1, &raw const there, 1, 0) == 1
         }

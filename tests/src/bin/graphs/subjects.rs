@@ -75,6 +75,7 @@ const PROGRAMS: &[&str] = &[
     "uringpolled",
     "uringshared",
     "uringsingle",
+    "userfault",
     "zombie",
 ];
 /// How long a program may take until it is ready.

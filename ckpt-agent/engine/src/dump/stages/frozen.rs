@@ -16,7 +16,7 @@ use crate::graph::{Pid, ProcessNode, ProcessState};
 use crate::inodes::ahead::{self, Copies, Taken};
 use crate::ipc;
 use crate::late::{Names, filters_of};
-use crate::objects::{DumpContext, Object};
+use crate::objects::{DumpContext, Object, is_watched};
 use crate::proc::{Mapping, descendants, inner_number, must_be_own, read_smaps, read_text};
 use crate::sys::kcmp::{Resource, share};
 use crate::sys::schedule::Ahead;
@@ -105,6 +105,7 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
                     || mapping.has(b"ht")
                     || mapping.is_segment()
                     || mapping.is_ring()
+                    || is_watched(mapping)
             })
             .collect();
         if !special.is_empty() {

@@ -12,7 +12,7 @@ use super::frozen::is_not_inherited;
 use super::snapshot::ProcessDump;
 use crate::arch::{Architecture, Current};
 use crate::doing::{self, Thing};
-use crate::dump::areas::{Planned, Window, check, check_huge, plan};
+use crate::dump::areas::{Planned, Window, check, check_huge, check_watched, plan};
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
 use crate::dump::pages::Pagemap;
@@ -136,6 +136,9 @@ impl Quiesced {
             .filter(|mapping| !mapping.is_kernel())
             .try_for_each(|mapping| check(host_pid, mapping, &self.context))
             .and_then(|()| known.iter().try_for_each(check_huge))
+            .and_then(|()| {
+                known.iter().try_for_each(|smaps| check_watched(host_pid, smaps, &self.context))
+            })
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let timers = posix_timers::listed(host_pid, statuses.len())
             .map_err(|error| error.of(node.pid, &node.comm))?;

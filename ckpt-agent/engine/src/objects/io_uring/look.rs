@@ -1,6 +1,7 @@
 //! What a dump finds out about a ring, without any call in a process of the job.
 
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
@@ -23,37 +24,28 @@ const SILENT: u8 = 1 << 6;
 /// IORING_OP_MSG_RING: a request that makes a completion in another ring.
 const MESSAGE: u8 = 40;
 
+/// How long a ring is waited for whose requests are with the kernel's own threads, which run while the job stands.
+const LINGER: Duration = Duration::from_millis(5);
+/// Pause before it is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+
 /// Reads a ring that has nothing in flight.
 pub(super) fn look(probe: &Probe, context: &mut DumpContext) -> Result<Ring> {
-    let info = &probe.info;
-    if info.get("CachedSqHead").is_none() {
-        return Err(
-            Refusal::new("an io_uring, of which this kernel tells too little", CLOSE).into()
-        );
-    }
-    if info.get("UserFiles").is_none() {
-        return Err(Refusal::passing("an io_uring that is just being used", "try again").into());
+    check_state(probe)?;
+    let (_, places) = sample(Shape { requests: 1, completions: 2, flags: 0 })?;
+    let (info, counts) = settle(probe, places)?;
+    if info.get("Personalities").is_some() {
+        let what = "an io_uring with registered credentials (IORING_REGISTER_PERSONALITY)";
+        return Err(Refusal::new(what, CLOSE).into());
     }
     let number = |key: &str| info.number(key, 10).map(|number| number as u32);
     let mask = |key: &str| info.number(key, 16).map(|mask| (mask as u32).wrapping_add(1));
     let flags = if info.need("SqThread")?.starts_with('-') { 0 } else { POLLED };
     let shape = Shape { requests: mask("SqMask")?, completions: mask("CqMask")?, flags };
-    check_state(probe)?;
-    let (_, places) = sample(Shape { requests: 1, completions: 2, flags: 0 })?;
-    let head = map(probe, RINGS_AT, page_size() as usize)?;
-    let counts = Counts {
-        taken: number("CachedSqHead")?,
-        completed: number("CachedCqTail")?,
-        dropped: head.get(places.dropped),
-        overflow: head.get(places.overflow),
-    };
-    check_at_rest(info, &counts)?;
     let tail = number("SqTail")?;
-    let seen = [number("SqHead")?, number("CqTail")?];
-    if seen != [counts.taken, counts.completed] || (flags & POLLED != 0 && tail != counts.taken) {
+    if flags & POLLED != 0 && tail != counts.taken {
         return Err(Refusal::passing("an io_uring that is just being used", "try again").into());
     }
-    drop(head);
     let shape = tell_flags(probe, shape, places, context)?;
     let (_, places) = sample(shape)?;
     let rings = map(probe, RINGS_AT, places.length(shape))?;
@@ -83,9 +75,9 @@ pub(super) fn look(probe: &Probe, context: &mut DumpContext) -> Result<Ring> {
         content: context.keep(content),
         queue: context.keep(queue),
         files: Vec::new(),
-        buffers: buffers(info)?,
+        buffers: buffers(&info)?,
         event: None,
-        names: names(info)?,
+        names: names(&info)?,
         has_event: ask_for_event(probe.copy.as_fd()) == Errno::EBUSY,
         is_single: ask_for_event(probe.copy.as_fd()) == Errno::EEXIST,
         perhaps: None,
@@ -100,6 +92,42 @@ pub(super) const PROVIDED: &str =
     "with provided buffers (IORING_REGISTER_PBUF_RING, IORING_OP_PROVIDE_BUFFERS)";
 /// Up to which number groups of provided buffers are looked for. All 65536 would take 16 ms for each ring.
 pub const MOST_GROUPS: u16 = 4096;
+
+/// Waits a moment for a ring to come to rest. What fdinfo tells is from then: while somebody uses the ring, it leaves
+/// out what takes the ring's lock (io_uring/fdinfo.c).
+fn settle(probe: &Probe, places: Places) -> Result<(FdInfo, Counts)> {
+    let begun = Instant::now();
+    let head = map(probe, RINGS_AT, page_size() as usize)?;
+    let look = || -> Result<(FdInfo, Counts)> {
+        let info = FdInfo::of_own(probe.copy.as_fd())?;
+        if info.get("CachedSqHead").is_none() {
+            let what = "an io_uring, of which this kernel tells too little";
+            return Err(Refusal::new(what, CLOSE).into());
+        }
+        let number = |key: &str| info.number(key, 10).map(|number| number as u32);
+        let counts = Counts {
+            taken: number("CachedSqHead")?,
+            completed: number("CachedCqTail")?,
+            dropped: head.get(places.dropped),
+            overflow: head.get(places.overflow),
+        };
+        check_at_rest(&info, &counts)?;
+        let seen = [number("SqHead")?, number("CqTail")?];
+        if seen != [counts.taken, counts.completed] || info.get("UserFiles").is_none() {
+            return Err(Refusal::passing("an io_uring that is just being used", "try again").into());
+        }
+        Ok((info, counts))
+    };
+    loop {
+        match look() {
+            Ok(_) => return look(),
+            Err(error) if error.passes() && begun.elapsed() < LINGER => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
 
 struct Counts {
     taken: u32,
@@ -135,9 +163,6 @@ fn check_state(probe: &Probe) -> Result<()> {
         Err(Errno::EBADFD) => return refuse("that is not enabled yet (IORING_SETUP_R_DISABLED)"),
         Err(Errno::EOWNERDEAD) => return refuse("whose thread of the kernel's has ended"),
         _ => {}
-    }
-    if probe.info.get("Personalities").is_some() {
-        return refuse("with registered credentials (IORING_REGISTER_PERSONALITY)");
     }
     match ask_for_event(ring) {
         Errno::EACCES => return refuse("with restrictions (IORING_REGISTER_RESTRICTIONS)"),

@@ -214,7 +214,7 @@ impl ObjectKind for Ring {
                 );
                 return Err(named(Refusal::new(what, "make a new one from time to time").into()));
             }
-            let holders = registered::holders(found.id, context);
+            let holders = context.holders(found.id);
             if ring.is_polled() && holders.len() != 1 {
                 let what = "an io_uring with a thread of the kernel's (SQPOLL) that several processes hold";
                 return Err(named(Refusal::new(what, "close it in all but one").into()));

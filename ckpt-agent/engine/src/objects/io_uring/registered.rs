@@ -10,13 +10,6 @@ use super::Ring;
 /// What the kernel calls an eventfd.
 const EVENT: &str = "anon_inode:[eventfd]";
 
-/// Processes that hold a description, as this machine numbers them, ascending.
-pub(super) fn holders(file: FileId, context: &DumpContext) -> Vec<i32> {
-    let all = context.descriptors.iter().filter(|(_, id)| **id == file);
-    let pids: BTreeSet<i32> = all.map(|((pid, _), _)| *pid).collect();
-    pids.into_iter().collect()
-}
-
 /// Finds them among the descriptions of the ring's holders, by name: the kernel tells no more (io_uring/fdinfo.c). A
 /// name that several of these have is refused, as is one that none has.
 pub(super) fn find(ring: &mut Ring, holders: &[i32], context: &DumpContext) -> Result<()> {
