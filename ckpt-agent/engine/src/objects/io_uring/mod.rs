@@ -227,6 +227,10 @@ impl ObjectKind for Ring {
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        let requests = |ring: &Self| u64::from(ring.completed) + u64::from(ring.skipped());
+        if all.iter().map(|saved| requests(saved.object)).sum::<u64>() > MOST_REQUESTS {
+            return Err(EngineError::Damaged("rings with more requests than are counted".into()));
+        }
         for saved in all {
             saved.object.check()?;
             if saved.object.is_polled() {
