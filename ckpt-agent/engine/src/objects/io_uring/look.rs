@@ -355,8 +355,9 @@ pub(super) fn names(info: &FdInfo) -> Result<Vec<Option<String>>> {
     let mut names = vec![None; count.min(uring::MOST_ENTRIES as usize + 1)];
     for line in info.below("UserFiles") {
         let odd = || EngineError::odd("a registered file in fdinfo", line);
-        let (place, name) = line.split_once(": ").ok_or_else(odd)?;
+        let (place, name) = line.split_once(':').ok_or_else(odd)?;
         let slot = place.parse().ok().and_then(|place: usize| names.get_mut(place));
+        let name = name.trim_start();
         *slot.ok_or_else(odd)? = (name != "<none>").then(|| name.to_owned());
     }
     if names.len() > uring::MOST_ENTRIES as usize {

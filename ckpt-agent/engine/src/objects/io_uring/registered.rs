@@ -39,20 +39,15 @@ fn single(known: &Names, name: &str) -> Result<FileId> {
             "unregister it while checkpoints are taken",
         )
     };
-    // These are made when there are processes, and a ring before.
-    let is_late = ["[io_uring]", "pidfd"].iter().any(|part| name.contains(part))
-        || name.starts_with("/proc/");
-    if is_late {
-        return Err(refuse("which can't be registered again").into());
-    }
-    let found = known.get(name).ok_or_else(|| refuse("which its holders don't have open"))?;
+    let none = || refuse("which its holders don't have open, or can't be given first");
+    let found = known.get(name).ok_or_else(none)?;
     match (found.len(), found.first()) {
         (1, Some(file)) => Ok(*file),
         _ => Err(refuse("of which its holders have several open").into()),
     }
 }
 
-/// What these processes have open, as fdinfo would name it.
+/// What these processes have open, as fdinfo would name it, but for what is made when there are processes, after the ring.
 fn names(holders: &[i32], context: &DumpContext) -> Result<Names> {
     let mut names = Names::new();
     for pid in holders {
@@ -60,10 +55,22 @@ fn names(holders: &[i32], context: &DumpContext) -> Result<Names> {
             let path = format!("/proc/{pid}/fd/{fd}");
             // One that is gone is none that is looked for.
             let Ok(link) = std::fs::read_link(&path) else { continue };
-            names.entry(escaped(&link.to_string_lossy())).or_default().insert(*file);
+            for name in told(&link.to_string_lossy()).into_iter().flatten() {
+                names.entry(name).or_default().insert(*file);
+            }
         }
     }
     Ok(names)
+}
+
+/// What fdinfo may call a file: its path, or, in older kernels, only the last part of that.
+pub(super) fn told(link: &str) -> Option<[String; 2]> {
+    let is_late = link.starts_with("/proc/")
+        || link.starts_with("pidfd:")
+        || ["[io_uring]", "[pidfd]", "[userfaultfd]"].iter().any(|kind| link.ends_with(kind));
+    let path = link.strip_suffix(" (deleted)").unwrap_or(link);
+    let last = path.rsplit(['/', ':']).next().unwrap_or(path);
+    (!is_late).then(|| [escaped(link), last.to_owned()])
 }
 
 /// As the kernel writes a path: these characters in octal (fs/seq_file.c, seq_file_path()).

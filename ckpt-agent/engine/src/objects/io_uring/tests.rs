@@ -1,6 +1,6 @@
 use super::super::probe::FdInfo;
 use super::look::{buffers, names};
-use super::registered::escaped;
+use super::registered::{escaped, told};
 
 #[test]
 fn registered_things_are_read() {
@@ -20,4 +20,14 @@ fn registered_things_are_read() {
 #[test]
 fn paths_are_written_as_the_kernel_writes_them() {
     assert_eq!(escaped("/tmp/a b\\c\n"), "/tmp/a\\040b\\134c\\012");
+}
+
+#[test]
+fn files_are_known_by_path_or_by_its_last_part() {
+    let names = |full: &str, last: &str| Some([full.to_owned(), last.to_owned()]);
+    assert_eq!(told("/tmp/a b"), names("/tmp/a\\040b", "a b"));
+    assert_eq!(told("/tmp/c (deleted)"), names("/tmp/c\\040(deleted)", "c"));
+    assert_eq!(told("anon_inode:[eventfd]"), names("anon_inode:[eventfd]", "[eventfd]"));
+    assert_eq!(told("/proc/7/maps"), None);
+    assert_eq!(told("anon_inode:[pidfd]"), None);
 }
