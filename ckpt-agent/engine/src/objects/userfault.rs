@@ -99,7 +99,7 @@ fn watched(host_pid: i32) -> Result<Vec<(u64, Watched)>> {
         }
         let zeros = Pagemap::of(host_pid, page_size())?.zeros(mapping.start, mapping.end)?;
         let Some(zeros) = zeros else {
-            let what = "a userfaultfd that watches memory, under a kernel that does not tell pages of zeros (Linux 6.7)";
+            let what = "a userfaultfd that watches memory, under a kernel that tells no pages of zeros (Linux 6.7)";
             return Err(Refusal::new(what, CLOSE).into());
         };
         ranges.push((mapping.start, Watched { zeros }));

@@ -47,7 +47,8 @@ fn single(known: &Names, name: &str) -> Result<FileId> {
     }
 }
 
-/// What these processes have open, as fdinfo would name it, but for what is made when there are processes, after the ring.
+/// What these processes have open, as fdinfo would name it, but for what is made when there are processes, after the
+/// ring.
 fn names(holders: &[i32], context: &DumpContext) -> Result<Names> {
     let mut names = Names::new();
     for pid in holders {
