@@ -129,6 +129,8 @@ const NEED_NUMBERS: &[Excuse] = &[
             "unixabstract",
             "unixpair",
             "unixpath",
+            "uringshared",
+            "uringsingle",
             "usernamespace",
             "utsnamespace",
             "vfork",

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use tracing::field::Empty;
 use tracing::{debug_span, trace};
 
+use super::arch::{Architecture, Current};
 use super::doing::{self, Thing};
 use super::error::{EngineError, Refusal, Result};
-use super::proc::{children, descendants, must_be_own, read_text, thread_numbers};
+use super::proc::{children, descendants, is_io_worker, must_be_own, read_text, thread_numbers};
 use super::sys::schedule::{Ahead, Hurry};
 use super::trace::{Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any};
 
@@ -18,7 +19,8 @@ use super::trace::{Remote, RunningThread, Scratch, StopReport, StoppedThread, de
 const VFORK_AFTER: Duration = Duration::from_millis(3);
 /// How long a failed freeze waits for the last threads to stop, so that they can be let go at once.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Pause between looks at threads that have not stopped yet; at least as long as the look took, since they need the CPU.
+/// Pause between looks at threads that have not stopped yet; at least as long as the look took, since they need the
+/// CPU.
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
 /// How many times as long as looking for vfork took the next such look is put off at least.
 const VFORK_REST: u32 = 8;
@@ -112,9 +114,23 @@ pub struct FrozenJob {
 /// Stops all descendants of the job's init but `stand_ins` (numbers on this machine).
 ///
 /// # Errors
-/// [`EngineError::TooLong`] with the process that would not stop where none has for `limit`, or after five times that; a process traced by
-/// somebody else. On every error the job goes on.
+/// [`EngineError::TooLong`] with the process that would not stop where none has for `limit`, or after five times
+/// that; a process traced by somebody else. On every error the job goes on.
 pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<FrozenJob> {
+    freeze_knowing(init, stand_ins, BTreeSet::new(), limit)
+}
+
+/// As [`freeze`]. `without_rings`: processes that have just been seen to have no memory of an io_uring, so that none
+/// of their threads is looked at for whether it is the kernel's, which takes time.
+///
+/// # Errors
+/// As [`freeze`].
+pub fn freeze_knowing(
+    init: i32,
+    stand_ins: BTreeSet<i32>,
+    without_rings: BTreeSet<i32>,
+    limit: Duration,
+) -> Result<FrozenJob> {
     let since = Instant::now();
     let stopping = debug_span!("stop", processes = Empty, threads = Empty).entered();
     doing::begin("stopping threads", Thing::Job);
@@ -125,6 +141,7 @@ pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<Fr
         stopped: BTreeMap::new(),
         group_stops: BTreeMap::new(),
         stand_ins,
+        without_rings,
         limit,
         since,
         last_stop: since,
@@ -157,6 +174,8 @@ struct Freezer {
     group_stops: BTreeMap<i32, i32>,
     /// Not to be stopped.
     stand_ins: BTreeSet<i32>,
+    /// As [`freeze_knowing`].
+    without_rings: BTreeSet<i32>,
     limit: Duration,
     since: Instant,
     /// When a thread was last seen to stop, or to be asked to.
@@ -251,6 +270,10 @@ impl Freezer {
             if self.known.contains_key(&tid) {
                 continue;
             }
+            // A stop would end what the kernel's own threads are doing for a ring with EINTR.
+            if tid != pid && !self.without_rings.contains(&pid) && is_io_worker(pid, tid)? {
+                continue;
+            }
             doing::begin("stopping", Thing::HostThread { tid, pid });
             let seized = match RunningThread::seize(tid) {
                 Ok(seized) => seized,
@@ -290,7 +313,7 @@ impl Freezer {
                             self.group_stops.insert(*pid, signal);
                         }
                         match thread.stopped() {
-                            Ok(stopped) => drop(self.stopped.insert(tid, stopped)),
+                            Ok(stopped) => self.take(tid, stopped)?,
                             Err(EngineError::Gone(_)) => {}
                             Err(error) => {
                                 // Registers of another processor: a program that has been executed just now.
@@ -326,6 +349,17 @@ impl Freezer {
                     std::thread::sleep(LOOK_AGAIN.max(cost));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A thread stands. One of the kernel's own that has come since runs on: it has no place in the program where it
+    /// would.
+    fn take(&mut self, tid: i32, stopped: StoppedThread) -> Result<()> {
+        let pid = self.known.get(&tid).copied().unwrap_or(tid);
+        let is_nowhere = Current::program_counter(stopped.entry()) == 0;
+        if tid == pid || !is_nowhere || !is_io_worker(pid, tid)? {
+            self.stopped.insert(tid, stopped);
         }
         Ok(())
     }

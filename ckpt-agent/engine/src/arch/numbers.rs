@@ -12,6 +12,8 @@ const ABSOLUTE: u64 = 1;
 /// What ipc(2) does, in the low half of its first argument (include/uapi/linux/ipc.h): SEMOP and SEMTIMEDOP.
 const SEMOP: u64 = 1;
 const SEMTIMEDOP: u64 = 4;
+/// io_uring_enter(2), the same in all tables. It answers so only where it has taken no request.
+const IO_URING_ENTER: i64 = 426;
 /// CLOCK_MONOTONIC
 const MONOTONIC: u64 = 1;
 
@@ -107,7 +109,8 @@ impl Numbers {
         let number = Some(call.number);
         let named = [self.epoll_wait, self.semop, self.semtimedop].contains(&number)
             || [self.epoll_pwait, self.epoll_pwait2, self.rt_sigtimedwait, self.io_getevents]
-                .contains(&call.number);
+                .contains(&call.number)
+            || call.number == IO_URING_ENTER;
         let wide = self.wide.is_some_and(|wide| {
             [wide.semtimedop, wide.rt_sigtimedwait, wide.io_pgetevents].contains(&call.number)
         });

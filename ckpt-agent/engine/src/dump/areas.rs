@@ -5,10 +5,11 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
-    Advice, Area, Backing, BlobId, CarriedInode, InodeId, MappedFile, Origin, Protection,
+    Advice, Area, Backing, BlobId, CarriedInode, FileId, InodeId, MappedFile, Origin, Protection,
+    Watched,
 };
 use super::super::inodes::{self, segments};
-use super::super::objects::{BlobData, DumpContext, in_place};
+use super::super::objects::{BlobData, DumpContext, in_place, is_watched};
 use super::super::proc::Mapping;
 use super::super::sys::huge_memory;
 use super::super::sys::stat::modified_ns_of;
@@ -26,6 +27,8 @@ pub enum Plan {
     Shared(InodeId),
     /// Private pages over an inode whose content travels.
     Private(InodeId),
+    /// Memory of an io_uring.
+    Ring(FileId),
     /// A private mapping of a file that has no name any more: every page is stored, unless its content is found.
     Whole,
 }
@@ -37,6 +40,8 @@ pub struct Planned {
     pub mapping: Mapping,
     /// What becomes of it.
     pub plan: Plan,
+    /// Somebody fills its missing pages.
+    pub watched: Option<Watched>,
 }
 
 /// A part of a shared inode that some process has mapped: where its bytes can be read.
@@ -68,12 +73,17 @@ pub fn plan(
         }
         let plan = if mapping.is_kernel() {
             Plan::Kernel
+        } else if mapping.is_ring() {
+            Plan::Ring(context.rings.of(host_pid, &mapping)?)
         } else if !mapping.shared && (mapping.inode == 0 || mapping.is_anonymous_huge()) {
             Plan::Anonymous
         } else {
             plan_file(host_pid, &mapping, context, windows)?
         };
-        planned.push(Planned { mapping, plan });
+        let of_process = context.watched.get(&host_pid).into_iter().flatten();
+        let watched = of_process.into_iter().find(|(start, _)| *start == mapping.start);
+        let watched = watched.map(|(_, watched)| watched.clone());
+        planned.push(Planned { mapping, plan, watched });
     }
     Ok(planned)
 }
@@ -89,12 +99,26 @@ pub fn check_huge(smaps: &Mapping) -> Result<()> {
     if smaps.has(b"ht") && !is_kept { Err(refuse(smaps, what)) } else { Ok(()) }
 }
 
+/// Refuses memory whose faults a process is told of that has no userfaultfd itself: the ranges of that descriptor are
+/// not told.
+///
+/// # Errors
+/// The refusal.
+pub fn check_watched(host_pid: i32, smaps: &Mapping, context: &DumpContext) -> Result<()> {
+    let is_known = context.watched.contains_key(&host_pid);
+    let what = "is watched by a userfaultfd of another process";
+    if is_watched(smaps) && !is_known { Err(refuse(smaps, what)) } else { Ok(()) }
+}
+
 /// Refuses a mapping that no image can hold.
 ///
 /// # Errors
 /// The refusal.
-pub fn check(mapping: &Mapping) -> Result<()> {
+pub fn check(host_pid: i32, mapping: &Mapping, context: &DumpContext) -> Result<()> {
     let (path, _) = mapping.path();
+    if mapping.is_ring() {
+        return context.rings.of(host_pid, mapping).map(drop);
+    }
     if path.starts_with("anon_inode:") || path.starts_with("socket:") {
         return Err(refuse(mapping, "cannot be checkpointed"));
     }
@@ -121,7 +145,7 @@ fn plan_file(
         windows.push(Window { inode, host_pid, mapping: mapping.clone() });
         return Ok(Plan::Shared(inode));
     }
-    check(mapping)?;
+    check(host_pid, mapping, context)?;
     // Shared memory of the kernel's own tmpfs has no path below which it could be found again. The device of
     // that name is never deleted there.
     let kernel_memory =
@@ -134,8 +158,8 @@ fn plan_file(
         return Ok(Plan::File);
     }
     if !mapping.shared {
-        // Who has the file itself, too, sees in the one what is written to the other. Of others, and of code, the content is
-        // found when the job runs again.
+        // Who has the file itself, too, sees in the one what is written to the other. Of others, and of code, the
+        // content is found when the job runs again.
         let known = context.inode_index.get(&(mapping.device, mapping.inode));
         let data = mapping.protection.0 & Protection::EXEC == 0;
         return Ok(known.filter(|_| data).map_or(Plan::Whole, |inode| Plan::Private(*inode)));
@@ -256,6 +280,7 @@ pub fn area(
         Plan::Shared(inode) => {
             Backing::Carried { inode: *inode, offset: mapping.offset, writable: may_write }
         }
+        Plan::Ring(file) => Backing::Ring { file: *file, offset: mapping.offset },
         Plan::Private(inode) => {
             Backing::Carried { inode: *inode, offset: mapping.offset, writable: false }
         }
@@ -271,10 +296,11 @@ pub fn area(
             }
         },
     };
-    let advice = match flags {
+    let mut advice = match flags {
         Some(smaps) if planned.plan != Plan::Kernel => advice(smaps)?,
         _ => Advice::default(),
     };
+    advice.watched.clone_from(&planned.watched);
     let shared = mapping.shared && !whole;
     let area = Area {
         start: mapping.start,
@@ -301,14 +327,11 @@ const ADVICE: &[(&[u8; 2], i32)] = &[
 
 fn advice(smaps: &Mapping) -> Result<Advice> {
     check_huge(smaps)?;
-    for (flag, what) in [
-        (b"io", "is device memory"),
-        (b"pf", "is device memory"),
-        (b"um", "is watched by userfaultfd"),
-        (b"uw", "is watched by userfaultfd"),
-        (b"ss", "is a shadow stack"),
-    ] {
-        if smaps.has(flag) {
+    for (flag, what) in
+        [(b"io", "is device memory"), (b"pf", "is device memory"), (b"ss", "is a shadow stack")]
+    {
+        // Of rings older kernels say so.
+        if smaps.has(flag) && !smaps.is_ring() {
             return Err(refuse(smaps, &format!("{what}, which cannot be checkpointed")));
         }
     }
@@ -316,6 +339,7 @@ fn advice(smaps: &Mapping) -> Result<Advice> {
     let own_key = smaps.protection.0 != Protection::EXEC;
     Ok(Advice {
         name: smaps.given.clone(),
+        watched: None,
         key: if own_key { smaps.key } else { 0 },
         grows_down: smaps.has(b"gd"),
         no_reserve: smaps.has(b"nr"),

@@ -161,7 +161,7 @@ fn add_in_flight(
                     id
                 }
             };
-            if collected.files[id.0 as usize].object.process().is_some() {
+            if collected.files[id.0 as usize].object.is_made_late() {
                 let what = "a Unix socket with a descriptor of a process, or of its files in /proc, in flight (SCM_RIGHTS)";
                 return Err(named(Refusal::passing(what, "it is received soon: try again").into()));
             }

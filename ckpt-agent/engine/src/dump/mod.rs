@@ -13,6 +13,7 @@ mod offers;
 pub(super) mod pages;
 mod posix_timers;
 mod process;
+mod rings;
 mod sandbox;
 mod shared;
 mod sharing;

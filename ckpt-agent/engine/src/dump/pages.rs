@@ -106,6 +106,44 @@ impl Pagemap {
         self.by_entries(start, end)
     }
 
+    /// Pages between two addresses that are the kernel's page of zeros. `None`: this kernel does not tell.
+    ///
+    /// # Errors
+    /// Failed reads.
+    pub fn zeros(&mut self, start: u64, end: u64) -> Result<Option<Vec<(u64, u64)>>> {
+        let (mut found, mut at) = (Vec::new(), start);
+        let mut regions = vec![Region::default(); REGIONS];
+        while at < end {
+            let mut arguments = ScanArguments {
+                size: size_of::<ScanArguments>() as u64,
+                start: at,
+                end,
+                vec: regions.as_mut_ptr() as u64,
+                vec_len: REGIONS as u64,
+                category_mask: category::ZERO,
+                return_mask: category::ZERO,
+                ..ScanArguments::default()
+            };
+            // SAFETY: the arguments and the vector that they point to live across the call.
+            let answer = unsafe {
+                libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut arguments)
+            };
+            let count = match Errno::result(answer) {
+                Ok(count) => count as usize,
+                Err(Errno::ENOTTY | Errno::EINVAL) => return Ok(None),
+                Err(errno) => return Err(EngineError::system("PAGEMAP_SCAN", &self.path, errno)),
+            };
+            for region in regions.iter().take(count) {
+                join(&mut found, region.start, region.end);
+            }
+            if arguments.walk_end <= at {
+                break;
+            }
+            at = arguments.walk_end;
+        }
+        Ok(Some(found))
+    }
+
     /// Whether the kernel has PAGEMAP_SCAN, as far as has been seen.
     pub fn scans(&self) -> bool {
         self.scan

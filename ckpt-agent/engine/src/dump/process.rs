@@ -394,6 +394,7 @@ pub fn ask_thread(
         policy: schedule::policy(host_tid)?,
         attributes: Some(attributes),
         sandbox: None,
+        rings: Vec::new(),
         credentials: Credentials::of_status(
             status,
             u32::try_from(results[securebits.0]).unwrap_or(0),

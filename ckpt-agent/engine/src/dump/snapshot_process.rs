@@ -24,7 +24,8 @@ pub struct SnapshotProcess {
 
 impl SnapshotProcess {
     /// Makes one of the process that `remote` has borrowed. `apart`: ranges that it does not get: SysV
-    /// segments, which know how many hold them, and huge pages. Their content is in the image already.
+    /// segments, which know how many hold them, rings, whose ends it would hold back, and huge pages. Their content is in
+    /// the image already.
     ///
     /// # Errors
     /// No memory or too many processes; the process is as before.

@@ -37,7 +37,9 @@ pub(super) fn make_snapshot_processes(
         doing::begin("copying the memory of", Thing::HostProcess(host_pid));
         let mappings = reading.planned.iter().map(|planned| &planned.mapping);
         let apart: Vec<(u64, u64)> = mappings
-            .filter(|mapping| mapping.is_segment() || mapping.is_anonymous_huge())
+            .filter(|mapping| {
+                mapping.is_segment() || mapping.is_ring() || mapping.is_anonymous_huge()
+            })
             .map(|mapping| (mapping.start, mapping.end))
             .collect();
         let made = process

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::InodeId;
+use super::{FileId, InodeId};
 
 /// One mapping: a line of /proc/PID/maps with what smaps adds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,6 +26,14 @@ impl Area {
     /// Whether it is a mapping of the kernel's own.
     pub fn is_kernels(&self) -> bool {
         matches!(self.backing, Backing::Kernel { .. })
+    }
+
+    /// The io_uring whose memory it is.
+    pub fn ring(&self) -> Option<FileId> {
+        match self.backing {
+            Backing::Ring { file, .. } => Some(file),
+            _ => None,
+        }
     }
 }
 
@@ -75,6 +83,13 @@ pub enum Backing {
         offset: u64,
         /// Mapped from a description open for reading and writing.
         writable: bool,
+    },
+    /// Memory that an io_uring has in common with the kernel.
+    Ring {
+        /// The ring, among the open files.
+        file: FileId,
+        /// Which part of it: IORING_OFF_*.
+        offset: u64,
     },
     /// A mapping of the kernel's own: [vdso], [vvar], [vvar_vclock].
     Kernel {
@@ -128,12 +143,23 @@ pub struct Advice {
     /// Protection key (pkeys(7)).
     #[serde(default, skip_serializing_if = "is_none")]
     pub key: u8,
+    /// Somebody fills its missing pages (userfaultfd(2)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Watched>,
     /// madvise(2) values to apply, in this order.
     #[serde(default)]
     pub advise: Vec<i32>,
     /// Ranges (start, end) of MADV_GUARD_INSTALL within.
     #[serde(default)]
     pub guards: Vec<(u64, u64)>,
+}
+
+/// Memory whose missing pages somebody fills.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Ranges (start, end) of pages of zeros, which are not missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zeros: Vec<(u64, u64)>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]

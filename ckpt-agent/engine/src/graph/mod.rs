@@ -20,7 +20,7 @@ mod sharing;
 mod stdio;
 mod timer;
 
-pub use area::{Advice, Area, Backing, MappedFile, Protection};
+pub use area::{Advice, Area, Backing, MappedFile, Protection, Watched};
 pub use attributes::{Dispatch, MemoryPolicy, ProcessAttributes, Schedule, ThreadAttributes};
 pub use blob::{Blob, BlobId, Span};
 pub use extended::ExtendedAttribute;
@@ -34,8 +34,8 @@ pub use offer::Offer;
 pub use pid::Pid;
 pub use process::{
     Clocks, Credentials, IntervalTimer, PendingSignal, ProcessImage, ProcessNode, ProcessState,
-    ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
-    WINDOW_PAGES,
+    RegisteredRing, ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow,
+    ThreadImage, WINDOW_PAGES,
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
 pub use sandbox::{Sandbox, SandboxFilter};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Area, Descriptor, Lock, Pid, PosixTimer, ProcessAttributes, Sandbox, SandboxFilter,
+    Area, Descriptor, FileId, Lock, Pid, PosixTimer, ProcessAttributes, Sandbox, SandboxFilter,
     SemaphoreUndo, ThreadAttributes,
 };
 
@@ -201,8 +201,20 @@ pub struct ThreadImage {
     /// What it has forbidden itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
+    /// io_urings that it has registered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rings: Vec<RegisteredRing>,
     /// Credentials.
     pub credentials: Credentials,
+}
+
+/// An io_uring that a thread has registered (IORING_REGISTER_RING_FDS).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisteredRing {
+    /// By which number the thread calls it.
+    pub place: u32,
+    /// The ring.
+    pub file: FileId,
 }
 
 /// Who a thread acts as (credentials(7), capabilities(7)).

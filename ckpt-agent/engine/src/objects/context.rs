@@ -11,6 +11,7 @@ use protocol::launch::FileCheck;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind, StdioRole,
+    Watched,
 };
 use super::super::inodes::ahead::{Copies, Taken};
 use super::super::inodes::copying::{Bytes, Copying};
@@ -21,6 +22,7 @@ use super::super::split::{Part, Realisation};
 use super::super::sys::file_user::FileUser;
 use super::super::sys::stat::identity;
 use super::super::sys::tty;
+use super::io_uring::Rings;
 use super::reopen;
 use super::tcp::{Asking, Widened};
 use super::unix::Shown;
@@ -112,6 +114,11 @@ pub struct DumpContext {
     pub widened: Vec<Widened>,
     /// What is known once a socket was met that is being connected.
     pub asking: Option<Asking>,
+    /// Memory whose missing pages somebody fills, of each process that has a userfaultfd, as this machine numbers it:
+    /// first addresses.
+    pub watched: HashMap<i32, Vec<(u64, Watched)>>,
+    /// The io_urings of the job.
+    pub rings: Rings,
     /// Lines for the user about things that are restored differently.
     pub warnings: Vec<String>,
     /// Inodes that travel; an [`InodeId`] is an index here.
@@ -219,6 +226,13 @@ impl DumpContext {
     pub fn act_as_user(&self) -> Result<Option<FileUser>> {
         let user = self.user.as_ref();
         user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()
+    }
+
+    /// Processes that hold a description, as this machine numbers them, ascending.
+    pub fn holders(&self, file: FileId) -> Vec<i32> {
+        let all = self.descriptors.iter().filter(|(_, id)| **id == file);
+        let pids: BTreeSet<i32> = all.map(|((pid, _), _)| *pid).collect();
+        pids.into_iter().collect()
     }
 
     /// Adds a line for the user.
@@ -442,8 +456,8 @@ impl<'a> RestoreContext<'a> {
         Ok(())
     }
 
-    /// Parks a placeholder for what can be made only once the processes are there: a socket, by which each holder gets the real
-    /// one in the end.
+    /// Parks a placeholder for what can be made only once the processes are there: a socket, by which each holder
+    /// gets the real one in the end.
     ///
     /// # Errors
     /// Failed system calls.

@@ -161,7 +161,7 @@ impl Moment {
     fn of(target: FileId, context: &RestoreContext<'_>) -> Self {
         match context.graph.object(target) {
             Some(Object::SignalReader(_)) => Self::ByHolder,
-            Some(other) if other.process().is_some() => Self::Later,
+            Some(other) if other.is_made_late() => Self::Later,
             _ => Self::Now,
         }
     }

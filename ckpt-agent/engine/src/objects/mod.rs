@@ -38,6 +38,7 @@ pub use context::{
 };
 pub use directory::removed as removed_directory;
 pub use epoll::OfSignals;
+pub use io_uring::{MOST_GROUPS, Ring};
 pub use pidfd::ProcessDescriptor;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
@@ -46,6 +47,7 @@ pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_t
 pub use regular::Regular;
 pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};
 pub use unix::{Shown, UnixKind, UnixLink, UnixSocket, in_flight};
+pub use userfault::{Userfault, is_watched};
 
 use serde::{Deserialize, Serialize};
 use tracing::debug_span;
@@ -191,6 +193,15 @@ impl Object {
             Self::ProcessDescriptor(descriptor) => Some(descriptor.pid),
             Self::ProcessFile(file) => Some(file.pid),
             _ => None,
+        }
+    }
+
+    /// Whether it can be made only once there are processes.
+    pub fn is_made_late(&self) -> bool {
+        match self {
+            Self::Ring(ring) => ring.is_polled(),
+            Self::Userfault(_) => true,
+            other => other.process().is_some(),
         }
     }
 
@@ -347,6 +358,10 @@ object_kinds! {
     ProcessDescriptor => pidfd,
     /// epoll(7)
     Epoll => epoll,
+    /// io_uring_setup(2)
+    Ring => io_uring,
+    /// userfaultfd(2)
+    Userfault => userfault,
     /// pipe(2)
     Pipe => pipe,
     /// mkfifo(3)

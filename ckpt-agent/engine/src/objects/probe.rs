@@ -143,6 +143,14 @@ impl FdInfo {
         })
     }
 
+    /// The indented lines right below the one that begins with `key:`, trimmed.
+    pub fn below<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        let is_head =
+            move |line: &&str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':'));
+        let lines = self.text.lines().skip_while(move |line| !is_head(line)).skip(1);
+        lines.take_while(|line| line.is_empty() || line.starts_with(' ')).map(str::trim)
+    }
+
     /// Like [`FdInfo::get`], an error where the kernel does not tell it.
     ///
     /// # Errors

@@ -67,6 +67,11 @@ impl Mapping {
             })
     }
 
+    /// Memory of an io_uring, of which each has an inode of its own (io_uring/io_uring.c, io_uring_get_file).
+    pub fn is_ring(&self) -> bool {
+        self.shared && self.name == "anon_inode:[io_uring]"
+    }
+
     /// Memory of MAP_HUGETLB that is no file's, as the kernel names it (fs/hugetlbfs/inode.c, HUGETLB_ANON_FILE).
     pub fn is_anonymous_huge(&self) -> bool {
         major(self.device) == 0 && self.path() == ("/anon_hugepage", true)

@@ -8,6 +8,6 @@ mod walk;
 pub use maps::{Mapping, around, read_maps, read_smaps};
 pub use program::must_be_own;
 pub use walk::{
-    Threads, children, descendants, inner_number, is_ended, is_ending, parent, read_text, shown_by,
-    start_time, thread_numbers,
+    Threads, children, descendants, inner_number, is_ended, is_ending, is_io_worker, parent,
+    read_text, shown_by, start_time, thread_numbers,
 };

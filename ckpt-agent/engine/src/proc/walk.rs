@@ -66,6 +66,20 @@ pub fn thread_numbers(pid: i32) -> Result<Threads> {
     Ok(threads)
 }
 
+/// Whether a thread of a process is the kernel's: one of those that io_uring has made there for its requests. They run no code of
+/// the program's, and end by themselves.
+///
+/// # Errors
+/// Where /proc cannot be read.
+pub fn is_io_worker(pid: i32, tid: i32) -> Result<bool> {
+    /// PF_IO_WORKER (include/linux/sched.h), since Linux 5.12
+    const IO_WORKER: u64 = 0x10;
+    // Any thread may call itself so, and few do: reading the other file takes longer.
+    let name = read_text(&format!("/proc/{pid}/task/{tid}/comm"))?;
+    let is_named = name.is_some_and(|name| name.starts_with("iou-"));
+    Ok(is_named && Stat::of(tid).is_some_and(|stat| stat.flags & IO_WORKER != 0))
+}
+
 /// All living or dead descendants of a process, parents before their children, as this machine
 /// numbers them. With the init of a PID namespace: everything in it.
 ///

@@ -43,6 +43,15 @@ impl Furnished<'_> {
         Ok(Remote::take(leader, self.entry)?.with_scratch(self.scratch))
     }
 
+    /// For calls of the thread at this place in the image.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn remote_of(&mut self, place: usize) -> Result<Remote<'_>> {
+        let thread = self.threads.get_mut(place).ok_or(EngineError::Gone(self.pid))?;
+        Ok(Remote::take(thread, self.entry)?.with_scratch(self.scratch))
+    }
+
     /// Ends the restore's calls in it.
     ///
     /// # Errors

@@ -199,6 +199,16 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
                 return damaged("an area beyond the end of any file");
             }
         }
+        let zeros = area.advice.watched.iter().flat_map(|watched| &watched.zeros);
+        let is_own = area.backing == Backing::Anonymous && !area.shared;
+        if !zeros.into_iter().all(is_guard) || (area.advice.watched.is_some() && !is_own) {
+            return damaged("watched memory that can't be watched");
+        }
+        if area.ring().is_some_and(|file| {
+            !matches!(graph.object(file), Some(super::super::objects::Object::Ring(_)))
+        }) {
+            return damaged("memory of a ring that is none");
+        }
         end = area.end;
     }
     let shells = graph.remote_shells.iter().flat_map(|shell| &shell.descriptors);

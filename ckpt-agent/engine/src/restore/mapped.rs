@@ -50,7 +50,7 @@ fn key(backing: &Backing) -> Option<Key> {
         Backing::Carried { inode, writable, .. } => {
             Some(Key::Inode { inode: inode.0, writable: *writable })
         }
-        Backing::Anonymous | Backing::Kernel { .. } => None,
+        Backing::Anonymous | Backing::Ring { .. } | Backing::Kernel { .. } => None,
     }
 }
 
@@ -84,7 +84,7 @@ impl MappedFiles {
                     Backing::Carried { inode, writable, .. } => {
                         open_inode(*inode, area.shared && *writable, context)?
                     }
-                    Backing::Anonymous | Backing::Kernel { .. } => continue,
+                    _ => continue,
                 };
                 let fd = context.lift(fd)?;
                 found.files.insert(key, fd);

@@ -375,7 +375,7 @@ fn map(
     calls: &mut Calls<'_>,
 ) -> Result<()> {
     use std::os::fd::AsRawFd;
-    if area.is_kernels() {
+    if area.is_kernels() || area.ring().is_some() {
         return Ok(());
     }
     let mut protection = area.protection.0;
@@ -460,7 +460,8 @@ pub fn finish(
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     let mut calls = Calls::new(image);
     let mut advice = Batch::new();
-    for area in image.areas.iter().filter(|area| !area.is_kernels()) {
+    let areas = image.areas.iter().filter(|area| !area.is_kernels() && area.ring().is_none());
+    for area in areas {
         let length = area.end - area.start;
         const BOTH: u8 = Protection::READ | Protection::WRITE;
         let inherited = area.protection.0 != BOTH && common.has(area);

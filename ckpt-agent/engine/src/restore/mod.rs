@@ -20,11 +20,13 @@ mod numbers;
 mod of_processes;
 mod posix_timers;
 mod record_locks;
+mod rings;
 mod sandbox;
 mod signal_readers;
 mod threads;
 mod told;
 pub mod tree;
+mod userfault;
 mod vdso;
 
 pub use identity::Identity;
@@ -397,6 +399,8 @@ fn rebuild(
         furnished.push(completing::furnish(helper, context, &own, numbers)?);
     }
     of_processes::open_all(&mut furnished, image, context, numbers)?;
+    rings::register_buffers(&mut furnished, image, context)?;
+    rings::register_places(&mut furnished, context)?;
     signal_readers::register(&mut furnished, image, context)?;
     let complete = |mut one: Furnished<'_>| {
         let image = one.image;
@@ -440,6 +444,7 @@ fn complete_memory(
     let image = helper.image;
     let (scratch, entry) = (helper.scratch, helper.entry_point);
     let mut remote = Remote::take(&mut helper.leader, entry)?.with_scratch(scratch);
+    rings::map(&mut remote, image, context)?;
     memory::finish(&mut remote, image, files, common, page)?;
     if is_last {
         let parked = [context.first_free as u64, u64::from(u32::MAX), 0];

@@ -21,6 +21,7 @@ use super::super::trace::Remote;
 use super::completing::Furnished;
 use super::image::Image;
 use super::numbers::Numbers;
+use super::{rings, userfault};
 
 /// Where the init sees processes.
 const PROC: &str = "/proc";
@@ -35,7 +36,8 @@ pub fn open_all(
     context: &mut RestoreContext<'_>,
     numbers: &Numbers,
 ) -> Result<()> {
-    let mut any = false;
+    let mut any = rings::make_polled(furnished, image, context)?;
+    any |= userfault::make_all(furnished, image, context)?;
     for (index, file) in image.graph.files.iter().enumerate() {
         let id = FileId(index as u32);
         let made = match &file.object {

@@ -130,6 +130,7 @@ fn possessions(image: &ProcessImage) -> Possessions {
                 mapped.written |= area.shared && *writable;
             }
             Backing::File { file, .. } => drop(found.paths.insert(file.path.clone())),
+            Backing::Ring { file, .. } => drop(found.files.insert(*file)),
             Backing::Anonymous | Backing::Kernel { .. } => {}
         }
     }

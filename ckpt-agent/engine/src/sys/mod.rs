@@ -53,4 +53,6 @@ mod tcp_entry;
 pub mod trial;
 pub mod tty;
 pub mod tun;
+pub mod uring;
+pub mod userfault;
 pub mod xattr;

@@ -102,6 +102,7 @@ fn mapping(graph: &Graph, image: &ProcessImage, area: &Area) -> Vec<String> {
             let origin = graph.inodes.get(inode.0 as usize).map(|inode| &inode.origin);
             format!("in the image: {origin:?} at {offset:#x}")
         }
+        Backing::Ring { file, offset } => format!("ring {} at {offset:#x}", file.0),
         Backing::Kernel { name } => name.clone(),
     };
     let guards = match area.advice.guards.len() {

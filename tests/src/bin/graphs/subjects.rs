@@ -87,6 +87,13 @@ const PROGRAMS: &[&str] = &[
     "unixempty",
     "unixpair",
     "unixpath",
+    "uringevent",
+    "uringfile",
+    "uringnop",
+    "uringpolled",
+    "uringshared",
+    "uringsingle",
+    "userfault",
     "usernamespace",
     "zombie",
 ];

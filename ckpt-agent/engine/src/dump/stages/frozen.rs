@@ -1,6 +1,6 @@
 //! All threads stand still.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tracing::debug_span;
 
@@ -13,13 +13,13 @@ use crate::dump::sharing;
 use crate::dump::sleep::Sleeps;
 use crate::dump::standins;
 use crate::error::{EngineError, Refusal, Result};
-use crate::freeze::{FrozenJob, StoppedProcess, freeze};
+use crate::freeze::{FrozenJob, StoppedProcess, freeze_knowing};
 use crate::graph::{Pid, ProcessNode, ProcessState};
 use crate::inodes::ahead::{self, Copies, Taken};
 use crate::ipc;
 use crate::late::{Names, filters_of};
 use crate::leases::Leased;
-use crate::objects::{DumpContext, Object};
+use crate::objects::{DumpContext, Object, is_watched};
 use crate::proc::{
     Mapping, descendants, inner_number, must_be_own, read_smaps, read_text, shown_by,
 };
@@ -66,7 +66,7 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     };
     let looking = debug_span!("look").entered();
     let ahead = Ahead::begin();
-    let not_inherited = find_not_inherited(settings.init)?;
+    let (not_inherited, without_rings) = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
     let filters = filters_of(settings.init, settings.init)?.unwrap_or(0);
@@ -74,7 +74,7 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     let shells = standins::shells(&settings.relays);
     let (stand_ins, remote_shells) = standins::find(settings.init, &shells)?;
     drop((ahead, looking));
-    let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
+    let job = freeze_knowing(settings.init, stand_ins, without_rings, settings.freeze_limit)?;
     let (names, seen) = (Names::default(), Taken::begin());
     Ok(Frozen {
         job,
@@ -92,8 +92,9 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
 
 /// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, those of huge pages, and SysV segments. Reading smaps walks all page
 /// tables, which is why it is done before the job is stopped; what changes in between is noticed afterwards.
-fn find_not_inherited(init: i32) -> Result<NotInherited> {
-    let mut found = NotInherited::new();
+/// Also processes that have no memory of an io_uring.
+fn find_not_inherited(init: i32) -> Result<(NotInherited, BTreeSet<i32>)> {
+    let (mut found, mut without_rings) = (NotInherited::new(), BTreeSet::new());
     for pid in descendants(init)? {
         doing::begin("looking at the memory of", Thing::HostProcess(pid));
         must_be_own(pid)?;
@@ -103,6 +104,9 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
             Err(EngineError::Gone(_)) => continue,
             Err(error) => return Err(error),
         };
+        if !mappings.iter().any(Mapping::is_ring) {
+            without_rings.insert(pid);
+        }
         let special: Vec<Mapping> = mappings
             .into_iter()
             .filter(|mapping| {
@@ -110,13 +114,15 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
                     || mapping.has(b"lo")
                     || mapping.has(b"ht")
                     || mapping.is_segment()
+                    || mapping.is_ring()
+                    || is_watched(mapping)
             })
             .collect();
         if !special.is_empty() {
             found.insert(pid, special);
         }
     }
-    Ok(found)
+    Ok((found, without_rings))
 }
 
 /// Whether a child gets this mapping without its content, or not at all. Huge pages are taken away from it: it would keep them
@@ -125,6 +131,7 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
 pub(in crate::dump) fn is_not_inherited(mapping: &Mapping) -> bool {
     let huge = mapping.has(b"ht") && !mapping.shared;
     (mapping.has(b"wf") || mapping.has(b"dc") || huge)
+        && !mapping.is_ring()
         && !mapping.has(b"io")
         && !mapping.has(b"pf")
         && !mapping.is_kernel()

@@ -12,13 +12,14 @@ use super::frozen::is_not_inherited;
 use super::snapshot::ProcessDump;
 use crate::arch::{Architecture, Current};
 use crate::doing::{self, Thing};
-use crate::dump::areas::{Planned, Window, check, check_huge, plan};
+use crate::dump::areas::{Planned, Window, check, check_huge, check_watched, plan};
 use crate::dump::attributes;
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
 use crate::dump::pages::Pagemap;
 use crate::dump::posix_timers;
 use crate::dump::process;
+use crate::dump::rings;
 use crate::dump::sandbox::{self, Sandboxes};
 use crate::dump::shared;
 use crate::dump::snapshot_process::SnapshotProcess;
@@ -134,8 +135,11 @@ impl Quiesced {
         mappings
             .iter()
             .filter(|mapping| !mapping.is_kernel())
-            .try_for_each(check)
+            .try_for_each(|mapping| check(host_pid, mapping, &self.context))
             .and_then(|()| known.iter().try_for_each(check_huge))
+            .and_then(|()| {
+                known.iter().try_for_each(|smaps| check_watched(host_pid, smaps, &self.context))
+            })
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let timers = posix_timers::listed(host_pid, statuses.len())
             .map_err(|error| error.of(node.pid, &node.comm))?;
@@ -204,6 +208,13 @@ impl Quiesced {
             image.sandbox = sandbox;
         }
         inside.filters = sandboxes.filters;
+        let own = descriptors.get(&host_pid).map_or(&[][..], Vec::as_slice);
+        let with_rings = if rings::any(own, files) { process.threads.len() } else { 0 };
+        let threads = process.threads.iter_mut().take(with_rings);
+        for (thread, image) in threads.zip(&mut inside.threads) {
+            let mut remote = Remote::take(thread, entry_point)?.with_scratch(scratch);
+            image.rings = rings::ask(&mut remote, own, files).map_err(name)?;
+        }
         if let Some(node) = self.nodes.get_mut(&host_pid) {
             node.subreaper = inside.subreaper;
         }
@@ -393,7 +404,7 @@ impl Quiesced {
         let inherited = read_maps(snapshot_pid)?;
         for area in planned {
             let mapping = &area.mapping;
-            if mapping.is_segment() {
+            if mapping.is_segment() || mapping.is_ring() {
                 continue;
             }
             let covered =
