@@ -59,7 +59,8 @@ const HUGE_PAGES: u32 = 128;
 const OF_PR_SET_MM: &[&str] = &["cmdline"];
 
 /// Programs of which only kcmp(2) tells what they have.
-const OF_KCMP: &[&str] = &["sharedfiles", "signalmoved"];
+const OF_KCMP: &[&str] =
+    &["ownfiles", "sharedcwd", "sharedfiles", "sharedmemory", "sharedorphans", "signalmoved"];
 
 /// What the kernel lacks.
 #[derive(Clone, Copy, clap::ValueEnum)]

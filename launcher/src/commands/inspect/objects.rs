@@ -129,6 +129,8 @@ mod tests {
             folders: Vec::new(),
             kept: Default::default(),
             ipc: ckpt_engine::graph::IpcObjects::default(),
+            namespaces: Vec::new(),
+            sharing: Vec::new(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: vec![Blob { length: 5, spans: vec![] }, Blob { length: 7, spans: vec![] }],
