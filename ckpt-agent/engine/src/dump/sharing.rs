@@ -83,26 +83,58 @@ fn refuse(node: &ProcessNode, name: &str, other: &ProcessNode, way_out: &str) ->
     }
 }
 
-/// Processes that share a resource, where the kernel tells: it has an order over them (kcmp(2)), so that neighbours are compared
-/// only.
+/// Processes that share a resource, where the kernel tells: it has an order over them (kcmp(2)), so that not each is compared with
+/// each other.
 fn groups(pids: &[i32], resource: Resource) -> Vec<Vec<i32>> {
-    let mut is_told = true;
-    let mut compare = |left: &i32, right: &i32| {
-        compare(*left, *right, resource).unwrap_or_else(|| {
-            is_told = false;
-            left.cmp(right)
-        })
-    };
-    let mut sorted = pids.to_vec();
-    sorted.sort_by(|left, right| compare(left, right));
     let mut groups: Vec<Vec<i32>> = Vec::new();
-    for pid in sorted {
-        match groups.last_mut() {
-            Some(group) if compare(&group[0], &pid) == Ordering::Equal => group.push(pid),
-            _ => groups.push(vec![pid]),
+    for pid in pids {
+        let mut is_told = true;
+        let place = groups.binary_search_by(|group| {
+            compare(group[0], *pid, resource).unwrap_or_else(|| {
+                is_told = false;
+                Ordering::Less
+            })
+        });
+        match place {
+            // It ends just now, or the kernel tells of none.
+            _ if !is_told => {}
+            Ok(at) => groups[at].push(*pid),
+            Err(at) => groups.insert(at, vec![*pid]),
         }
     }
-    groups.retain(|group| group.len() > 1 && is_told);
+    groups.retain(|group| group.len() > 1);
     groups.iter_mut().for_each(|group| group.sort_unstable());
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_shares_is_found_among_others() {
+        let sleep = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut others: Vec<_> = (0..5).map(|_| sleep()).collect();
+        let own = std::process::id() as i32;
+        let thread = std::thread::spawn(|| {
+            // SAFETY: a call without arguments.
+            let tid = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+            std::thread::park();
+            tid
+        });
+        let tids = crate::proc::thread_numbers(own).unwrap();
+        let mut pids: Vec<i32> = others.iter().map(|child| child.id() as i32).collect();
+        pids.extend(&tids);
+        let found = groups(&pids, Resource::Descriptors);
+        thread.thread().unpark();
+        assert!(tids.contains(&thread.join().unwrap()));
+        for child in &mut others {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let mut sorted = tids;
+        sorted.sort_unstable();
+        // Nothing is found where the kernel does not tell.
+        assert!(found.is_empty() || found == [sorted]);
+    }
 }

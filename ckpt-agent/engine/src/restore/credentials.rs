@@ -28,6 +28,17 @@ impl Calls {
         let [first, second] = arguments;
         self.must(name, libc::SYS_prctl, &[option as u64, first, second, 0, 0]);
     }
+
+    fn run(self, remote: &mut Remote<'_>, thread: &ThreadImage) -> Result<()> {
+        let answers = remote.run(&self.batch)?;
+        for (name, ticket) in self.checked {
+            if name == "setgroups" && answers[ticket.0] == -i64::from(libc::EPERM) {
+                return Err(no_right_to_groups(thread));
+            }
+            remote.checked(name, answers[ticket.0])?;
+        }
+        Ok(())
+    }
 }
 
 /// struct __user_cap_header_struct, two struct __user_cap_data_struct: effective, permitted, inheritable.
@@ -130,14 +141,7 @@ pub fn become_user(
     // A change of credentials forgets it (PR_SET_PDEATHSIG(2const)).
     let signal = thread.parent_death_signal as u64;
     calls.prctl("PR_SET_PDEATHSIG", libc::PR_SET_PDEATHSIG, [signal, 0]);
-    let answers = remote.run(&calls.batch)?;
-    for (name, ticket) in calls.checked {
-        if name == "setgroups" && answers[ticket.0] == -i64::from(libc::EPERM) {
-            return Err(no_right_to_groups(thread));
-        }
-        remote.checked(name, answers[ticket.0])?;
-    }
-    Ok(())
+    calls.run(remote, thread)
 }
 
 /// Makes the ids of a process what they were: before it enters a user namespace of its own, in which it may have no numbers for
@@ -170,14 +174,7 @@ pub fn change_ids(
     calls.prctl("PR_SET_KEEPCAPS", libc::PR_SET_KEEPCAPS, [0, 0]);
     // A change of user clears what is effective.
     calls.must("capset", libc::SYS_capset, &[at, at + 8]);
-    let answers = remote.run(&calls.batch)?;
-    for (name, ticket) in calls.checked {
-        if name == "setgroups" && answers[ticket.0] == -i64::from(libc::EPERM) {
-            return Err(no_right_to_groups(thread));
-        }
-        remote.checked(name, answers[ticket.0])?;
-    }
-    Ok(())
+    calls.run(remote, thread)
 }
 
 fn no_right_to_groups(thread: &ThreadImage) -> EngineError {

@@ -177,7 +177,7 @@ impl Frozen {
             copying: self.settings.copying.clone(),
             copies: std::mem::take(&mut self.copies),
             seen: std::mem::take(&mut self.seen),
-            leased: Leased::now()?,
+            leased: Leased::now(),
             network: namespaces.network(self.settings.init),
             shown: self.settings.shown.clone(),
             ..DumpContext::default()

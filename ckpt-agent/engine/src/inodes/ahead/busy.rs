@@ -27,7 +27,7 @@ impl Busy {
     /// # Errors
     /// Where /proc cannot be read.
     pub(super) fn of(init: i32, wanted: impl Fn(Key) -> bool) -> Result<Self> {
-        let mut busy = Self { leased: Leased::now()?, ..Self::default() };
+        let mut busy = Self { leased: Leased::now(), ..Self::default() };
         for pid in descendants(init)? {
             busy.add_process(pid, &wanted)?;
         }
@@ -90,8 +90,8 @@ impl Busy {
                 self.open_for_writing.insert(key);
             }
             if let Some(number) = path.file_name().and_then(std::ffi::OsStr::to_str) {
-                let info = read_text(&format!("{folder}info/{number}"))?.unwrap_or_default();
-                self.leased.add(key.1, &info);
+                let info = read_text(&format!("{folder}info/{number}")).ok().flatten();
+                self.leased.add(key.1, &info.unwrap_or_default());
             }
             if wanted(key) {
                 self.seen.insert(key, path.to_string_lossy().into_owned());
