@@ -71,7 +71,7 @@ pub struct Pagemap {
     file: File,
     path: String,
     page: u64,
-    scan: bool,
+    scans: bool,
 }
 
 impl Pagemap {
@@ -82,7 +82,7 @@ impl Pagemap {
     pub fn of(host_pid: i32, page: u64) -> Result<Self> {
         let path = format!("/proc/{host_pid}/pagemap");
         let file = File::open(&path).map_err(|error| EngineError::system("open", &path, error))?;
-        Ok(Self { file, path, page, scan: true })
+        Ok(Self { file, path, page, scans: true })
     }
 
     /// Private pages between two addresses. Zero pages that were only read are left out where the
@@ -91,15 +91,10 @@ impl Pagemap {
     /// # Errors
     /// Failed reads.
     pub fn stored(&mut self, start: u64, end: u64) -> Result<Stored> {
-        if self.scan {
+        if self.scans {
             match self.by_scan(start, end) {
                 Ok(found) => return Ok(found),
-                // Before Linux 6.7.
-                Err(EngineError::System { source, .. })
-                    if matches!(source.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) =>
-                {
-                    self.scan = false;
-                }
+                Err(error) if is_unknown(&error) => self.scans = false,
                 Err(error) => return Err(error),
             }
         }
@@ -110,88 +105,87 @@ impl Pagemap {
     ///
     /// # Errors
     /// Failed reads.
-    pub fn zeros(&mut self, start: u64, end: u64) -> Result<Option<Vec<(u64, u64)>>> {
-        let (mut found, mut at) = (Vec::new(), start);
-        let mut regions = vec![Region::default(); REGIONS];
-        while at < end {
-            let mut arguments = ScanArguments {
-                size: size_of::<ScanArguments>() as u64,
-                start: at,
-                end,
-                vec: regions.as_mut_ptr() as u64,
-                vec_len: REGIONS as u64,
-                category_mask: category::ZERO,
-                return_mask: category::ZERO,
-                ..ScanArguments::default()
-            };
-            // SAFETY: the arguments and the vector that they point to live across the call.
-            let answer = unsafe {
-                libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut arguments)
-            };
-            let count = match Errno::result(answer) {
-                Ok(count) => count as usize,
-                Err(Errno::ENOTTY | Errno::EINVAL) => return Ok(None),
-                Err(errno) => return Err(EngineError::system("PAGEMAP_SCAN", &self.path, errno)),
-            };
-            for region in regions.iter().take(count) {
-                join(&mut found, region.start, region.end);
-            }
-            if arguments.walk_end <= at {
-                break;
-            }
-            at = arguments.walk_end;
+    pub fn zeros(&self, start: u64, end: u64) -> Result<Option<Vec<(u64, u64)>>> {
+        let wanted = ScanArguments {
+            category_mask: category::ZERO,
+            return_mask: category::ZERO,
+            ..ScanArguments::default()
+        };
+        let mut found = Vec::new();
+        let scanned = self.scan(wanted, start, end, |region| {
+            join(&mut found, region.start, region.end);
+            Ok(())
+        });
+        match scanned {
+            Ok(()) => Ok(Some(found)),
+            Err(error) if is_unknown(&error) => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(Some(found))
     }
 
     /// Whether the kernel has PAGEMAP_SCAN, as far as has been seen.
     pub fn scans(&self) -> bool {
-        self.scan
+        self.scans
     }
 
     fn by_scan(&self, start: u64, end: u64) -> Result<Stored> {
+        let wanted = ScanArguments {
+            category_inverted: category::FILE | category::ZERO,
+            category_mask: category::FILE | category::ZERO,
+            category_anyof_mask: category::PRESENT | category::SWAPPED,
+            return_mask: category::PRESENT | category::SWAPPED,
+            ..ScanArguments::default()
+        };
         let mut found = Stored::default();
+        self.scan(wanted, start, end, |region| {
+            if region.categories & category::PRESENT != 0 {
+                join(&mut found.pages, region.start, region.end);
+                return Ok(());
+            }
+            // Guard markers are told as swapped here (mm/madvise.c, fs/proc/task_mmu.c).
+            let swapped = self.by_entries(region.start, region.end)?;
+            for range in swapped.pages {
+                join(&mut found.pages, range.0, range.1);
+            }
+            for range in swapped.guards {
+                join(&mut found.guards, range.0, range.1);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Has the kernel look for pages of the wanted categories between two addresses.
+    fn scan(
+        &self,
+        wanted: ScanArguments,
+        start: u64,
+        end: u64,
+        mut each: impl FnMut(&Region) -> Result<()>,
+    ) -> Result<()> {
         let mut regions = vec![Region::default(); REGIONS];
-        let mut at = start;
-        while at < end {
-            let mut arguments = ScanArguments {
-                size: size_of::<ScanArguments>() as u64,
-                start: at,
-                end,
-                vec: regions.as_mut_ptr() as u64,
-                vec_len: REGIONS as u64,
-                category_inverted: category::FILE | category::ZERO,
-                category_mask: category::FILE | category::ZERO,
-                category_anyof_mask: category::PRESENT | category::SWAPPED,
-                return_mask: category::PRESENT | category::SWAPPED,
-                ..ScanArguments::default()
-            };
+        let mut arguments = ScanArguments {
+            size: size_of::<ScanArguments>() as u64,
+            end,
+            vec_len: REGIONS as u64,
+            walk_end: start,
+            ..wanted
+        };
+        while arguments.walk_end < end {
+            arguments.start = arguments.walk_end;
+            arguments.vec = regions.as_mut_ptr() as u64;
             // SAFETY: the arguments and the vector that they point to live across the call.
             let answer = unsafe {
                 libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut arguments)
             };
             let count = Errno::result(answer)
                 .map_err(|errno| EngineError::system("PAGEMAP_SCAN", &self.path, errno))?;
-            for region in &regions[..count as usize] {
-                if region.categories & category::PRESENT != 0 {
-                    join(&mut found.pages, region.start, region.end);
-                } else {
-                    // Guard markers are told as swapped here (mm/madvise.c, fs/proc/task_mmu.c).
-                    let swapped = self.by_entries(region.start, region.end)?;
-                    for range in swapped.pages {
-                        join(&mut found.pages, range.0, range.1);
-                    }
-                    for range in swapped.guards {
-                        join(&mut found.guards, range.0, range.1);
-                    }
-                }
-            }
-            if arguments.walk_end <= at {
+            regions.iter().take(count as usize).try_for_each(&mut each)?;
+            if arguments.walk_end <= arguments.start {
                 break;
             }
-            at = arguments.walk_end;
         }
-        Ok(found)
+        Ok(())
     }
 
     fn by_entries(&self, start: u64, end: u64) -> Result<Stored> {
@@ -219,6 +213,12 @@ impl Pagemap {
         }
         Ok(found)
     }
+}
+
+/// Whether an error says that the kernel has no such call: before Linux 6.7.
+fn is_unknown(error: &EngineError) -> bool {
+    let EngineError::System { source, .. } = error else { return false };
+    matches!(source.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL))
 }
 
 /// Adds a range behind the others, joined to the last where they touch.

@@ -16,7 +16,7 @@ use super::super::graph::{
     SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex,
 };
 use super::super::objects::paths;
-use super::super::proc::{must_be_own, read_text};
+use super::super::proc::{must_be_own, read_text, root_directory};
 use super::super::sys::cpu_features;
 use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
@@ -551,17 +551,6 @@ pub fn working_directory(host_pid: i32, link: String) -> Result<(String, Option<
         0 => Ok((paths::without_mark(&link).to_owned(), Some(found.mode() & 0o7777))),
         _ => Ok((link, None)),
     }
-}
-
-/// The root directory of a process, where it is another than the job's (chroot(2)).
-///
-/// # Errors
-/// Failed readlink(2).
-pub fn root_directory(host_pid: i32) -> Result<Option<String>> {
-    let path = format!("/proc/{host_pid}/root");
-    let link =
-        std::fs::read_link(&path).map_err(|error| EngineError::system("readlink", &path, error))?;
-    Ok((link.as_os_str() != "/").then(|| link.to_string_lossy().into_owned()))
 }
 
 /// Whether the process of a thread ignores SIGTRAP.

@@ -39,7 +39,7 @@ pub use process::{
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
 pub use sandbox::{Sandbox, SandboxFilter};
-pub use sharing::{Sharing, table_of};
+pub use sharing::Sharing;
 pub use stdio::StdioRole;
 pub use timer::PosixTimer;
 

@@ -80,3 +80,8 @@ impl NamespaceContent {
 /// A line of uid_map or gid_map: first number inside, first number in the job's user namespace, how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdRange(pub u32, pub u32, pub u32);
+
+impl IdRange {
+    /// Most lines of a map (user_namespaces(7)).
+    pub const MOST: usize = 340;
+}

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Pid, ProcessNode};
+use super::{Graph, Pid};
 
 /// What one process shares with its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,16 +17,23 @@ pub struct Sharing {
     pub directories: bool,
 }
 
-/// The process to which the table of descriptors of a process belongs: the highest one of those that share it.
-pub fn table_of(sharing: &[Sharing], nodes: &[ProcessNode], pid: Pid) -> Pid {
-    let mut at = pid;
-    // Parents come in a circle in no tree, but in an image that somebody has changed.
-    for _ in 0..nodes.len() {
-        if !sharing.iter().any(|one| one.pid == at && one.descriptors) {
-            break;
-        }
-        let Some(node) = nodes.iter().find(|node| node.pid == at) else { break };
-        at = node.ppid;
+impl Graph {
+    /// What a process shares with its parent; most often there is none of it.
+    pub fn sharing_of(&self, pid: Pid) -> Option<&Sharing> {
+        self.sharing.iter().find(|one| one.pid == pid)
     }
-    at
+
+    /// The process to which the table of descriptors of a process belongs: the highest one of those that share it.
+    pub fn table_of(&self, pid: Pid) -> Pid {
+        let mut at = pid;
+        // Parents come in a circle in no tree, but in an image that somebody has changed.
+        for _ in 0..self.processes.len() {
+            if !self.sharing_of(at).is_some_and(|one| one.descriptors) {
+                break;
+            }
+            let Some(node) = self.processes.iter().find(|node| node.pid == at) else { break };
+            at = node.ppid;
+        }
+        at
+    }
 }

@@ -3,10 +3,12 @@
 
 mod maps;
 mod program;
+mod root;
 mod walk;
 
 pub use maps::{Mapping, around, read_maps, read_smaps};
 pub use program::must_be_own;
+pub use root::root_directory;
 pub use walk::{
     Threads, children, descendants, inner_number, is_ended, is_ending, is_io_worker, parent,
     read_text, shown_by, start_time, thread_numbers,

@@ -14,8 +14,7 @@ use super::super::job_init::World;
 use super::super::job_init::namespaces::{NEW_TIME, set_clocks};
 use super::super::objects::{Object, RestoreContext};
 use super::super::sys::clone3::SingleThreaded;
-use super::super::trace::Remote;
-use super::Helper;
+use super::{Helper, namespaces};
 
 /// The init's time namespace, where all processes see it.
 const TIME: &str = "/proc/1/ns/time";
@@ -47,15 +46,9 @@ pub fn set_back(helpers: &mut [Helper<'_>], context: &RestoreContext<'_>) -> Res
     setns(&namespace, new_time)
         .map_err(|errno| EngineError::system("setns", "the new time namespace", errno))?;
     for helper in helpers {
-        let mut remote =
-            Remote::take(&mut helper.leader, helper.entry_point)?.with_scratch(helper.scratch);
-        let path = helper.scratch.data();
-        remote.memory().write(path, &[TIME.as_bytes(), b"\0"].concat())?;
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
-        let here = i64::from(libc::AT_FDCWD) as u64;
-        let fd = remote.call("open", libc::SYS_openat, &[here, path, flags, 0])?;
-        remote.call("setns", libc::SYS_setns, &[fd, NEW_TIME as u64])?;
-        remote.call("close", libc::SYS_close, &[fd])?;
+        let mut remote = helper.remote()?;
+        let fd = namespaces::open_in(&mut remote, TIME)?;
+        namespaces::join(&mut remote, fd, NEW_TIME as u64)?;
     }
     for (index, file) in context.graph.files.iter().enumerate() {
         let id = FileId(index as u32);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::super::arch::{Architecture, Call, Current};
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Credentials, Pid, ProcessImage};
+use super::super::graph::{Credentials, Descriptor, FileId, Pid, ProcessImage};
 use super::super::ipc;
 use super::super::objects::{Object, RestoreContext, UnixLink};
 use super::super::sys::limits::{resource_limits, set_resource_limit};
@@ -32,6 +32,11 @@ impl Furnished<'_> {
     /// Its number here.
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// Whether it has a description.
+    pub fn holds(&self, id: FileId) -> bool {
+        self.image.descriptors.iter().any(|descriptor| descriptor.file == id)
     }
 
     /// For calls of its first thread.
@@ -86,6 +91,31 @@ impl Furnished<'_> {
     }
 }
 
+/// Gives a description one of its numbers in a process that has it under another one.
+///
+/// # Errors
+/// The call's failure.
+pub fn put_at(remote: &mut Remote<'_>, number: u64, descriptor: &Descriptor) -> Result<()> {
+    let flags = if descriptor.close_on_exec { libc::O_CLOEXEC as u64 } else { 0 };
+    remote.call("dup3", libc::SYS_dup3, &[number, descriptor.fd as u64, flags]).map(drop)
+}
+
+/// Gives a description all of its numbers in a process, which then has it under these alone.
+///
+/// # Errors
+/// Failed calls.
+pub fn put_everywhere(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    id: FileId,
+    number: u64,
+) -> Result<()> {
+    for descriptor in image.descriptors.iter().filter(|one| one.file == id) {
+        put_at(remote, number, descriptor)?;
+    }
+    remote.call("close", libc::SYS_close, &[number]).map(drop)
+}
+
 /// Gives a process its threads' state, its timers and its user.
 ///
 /// # Errors
@@ -134,7 +164,7 @@ pub fn furnish<'i>(
         ipc::claim(&mut remote, scratch, &context.graph.ipc, image.pid)?;
     }
     limit(pid, image, context)?;
-    if !context.graph.sharing.iter().any(|one| one.pid == image.pid && one.directories) {
+    if !context.graph.sharing_of(image.pid).is_some_and(|one| one.directories) {
         change_root(&mut all[0], image, entry, scratch)?;
     }
     sandbox::put(&mut all, image, entry, scratch, context.user.is_some())?;

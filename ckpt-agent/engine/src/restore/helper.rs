@@ -42,8 +42,7 @@ impl Hooks for Preparation<'_> {
     }
 
     fn shared(&self, pid: Pid) -> Shared {
-        let one = self.image.graph.sharing.iter().find(|one| one.pid == pid);
-        one.map_or_else(Shared::default, |one| Shared {
+        self.image.graph.sharing_of(pid).map_or_else(Shared::default, |one| Shared {
             descriptors: one.descriptors,
             directories: one.directories,
         })

@@ -23,6 +23,7 @@ mod record_locks;
 mod rings;
 mod sandbox;
 mod signal_readers;
+mod tables;
 mod threads;
 mod told;
 pub mod tree;
@@ -42,7 +43,7 @@ use protocol::launch::Kept;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{
-    Credentials, Offer, OwnNamespace, Pid, ProcessImage, RelayEnd, RelayKind, offer, table_of,
+    Credentials, Offer, OwnNamespace, Pid, ProcessImage, RelayEnd, RelayKind, offer,
 };
 use super::inodes;
 use super::ipc;
@@ -66,6 +67,7 @@ use completing::Furnished;
 use helper::Preparation;
 use mapped::MappedFiles;
 use numbers::Numbers;
+use tables::Tables;
 use vdso::ForeignVdso;
 
 /// A process that is complete and still stands. Dropping it kills it: it must not run unless all do.
@@ -331,6 +333,13 @@ struct Helper<'i> {
     scratch: Scratch,
 }
 
+impl Helper<'_> {
+    /// For calls of its first thread.
+    fn remote(&mut self) -> Result<Remote<'_>> {
+        Ok(Remote::take(&mut self.leader, self.entry_point)?.with_scratch(self.scratch))
+    }
+}
+
 fn rebuild(
     pids: &[Pid],
     image: &Image,
@@ -375,7 +384,7 @@ fn rebuild(
         clocks::set_back(&mut helpers, context)?;
     }
     let own = own_credentials()?;
-    let mut tables = Tables::of(image, &helpers);
+    let mut tables = Tables::of(&image.graph, helpers.iter().map(|helper| helper.image.pid));
     for helper in &mut helpers {
         let _completing = stages::begin(Stage::Protect { pid: helper.image.pid });
         let is_last = tables.is_last(helper.image.pid);
@@ -404,7 +413,7 @@ fn rebuild(
     signal_readers::register(&mut furnished, image, context)?;
     let complete = |mut one: Furnished<'_>| {
         let image = one.image;
-        if !context.graph.sharing.iter().any(|other| other.pid == image.pid && other.descriptors) {
+        if !context.graph.sharing_of(image.pid).is_some_and(|one| one.descriptors) {
             of_processes::install(&mut one.remote()?, image, context)?;
         }
         one.finish(context)
@@ -441,9 +450,8 @@ fn complete_memory(
     context: &mut RestoreContext<'_>,
     is_last: bool,
 ) -> Result<()> {
-    let image = helper.image;
-    let (scratch, entry) = (helper.scratch, helper.entry_point);
-    let mut remote = Remote::take(&mut helper.leader, entry)?.with_scratch(scratch);
+    let (image, scratch) = (helper.image, helper.scratch);
+    let mut remote = helper.remote()?;
     rings::map(&mut remote, image, context)?;
     memory::finish(&mut remote, image, files, common, page)?;
     if is_last {
@@ -460,33 +468,6 @@ fn complete_memory(
     let lacking = attributes::of_process(&mut remote, image)?;
     say_lacking(context, image.pid, &lacking.into_iter().collect());
     Ok(())
-}
-
-/// Tables of descriptors, and how many processes have still to be given what they map of each.
-struct Tables<'i> {
-    image: &'i Image,
-    left: BTreeMap<Pid, usize>,
-}
-
-impl<'i> Tables<'i> {
-    fn of(image: &'i Image, helpers: &[Helper<'_>]) -> Self {
-        let mut tables = Self { image, left: BTreeMap::new() };
-        for helper in helpers {
-            *tables.left.entry(tables.table(helper.image.pid)).or_default() += 1;
-        }
-        tables
-    }
-
-    fn table(&self, pid: Pid) -> Pid {
-        table_of(&self.image.graph.sharing, &self.image.graph.processes, pid)
-    }
-
-    /// Whether a process is the last one of its table; each is asked for once.
-    fn is_last(&mut self, pid: Pid) -> bool {
-        let left = self.left.entry(self.table(pid)).or_insert(1);
-        *left -= 1;
-        *left == 0
-    }
 }
 
 /// What a process, or any thread of it, does not get back.
@@ -566,7 +547,7 @@ fn make_thread(
 ) -> Result<bool> {
     let helper = &mut helpers[process];
     let scratch = helper.scratch;
-    let mut remote = Remote::take(&mut helper.leader, helper.entry_point)?.with_scratch(scratch);
+    let mut remote = helper.remote()?;
     let made = threads::make(&mut remote, tid, scratch, asking)?;
     drop(remote);
     let done = made.is_some();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Credentials, NamespaceContent, OwnNamespace};
 use super::super::objects::RestoreContext;
-use super::super::trace::{Remote, Scratch, StoppedThread};
+use super::super::trace::Remote;
 use super::{Helper, credentials};
 
 /// Most namespaces of one job.
@@ -106,42 +106,40 @@ fn enter(
     own: &Credentials,
     by_root: bool,
 ) -> Result<()> {
-    let (pid, scratch, entry) = (helper.pid, helper.scratch, helper.entry_point);
+    let (pid, scratch) = (helper.pid, helper.scratch);
     let thread = helper.image.threads.first().ok_or(EngineError::Gone(pid))?;
-    let mut process = Process { leader: &mut helper.leader, entry, scratch };
     // Before the process is in another user namespace, from which it could not look at the one that has made them.
     let mut open = Vec::with_capacity(places.len());
     for place in places {
         let maker = made.get(place);
         let content = &all[*place as usize].content;
-        open.push(maker.map(|maker| process.open(*maker, content.file())).transpose()?);
+        let path = maker.map(|maker| format!("/proc/{maker}/ns/{}", content.file()));
+        open.push(path.map(|path| open_in(&mut helper.remote()?, &path)).transpose()?);
     }
     for (place, fd) in places.iter().zip(open) {
         let content = &all[*place as usize].content;
         if content.is_user() {
-            let mut remote = process.remote()?;
+            let mut remote = helper.remote()?;
             credentials::change_ids(&mut remote, scratch, thread, own, by_root)?;
         }
         let flag = content.flag() as u64;
         match fd {
             Some(fd) => {
-                let mut remote = process.remote()?;
-                let joined = remote.call("setns", libc::SYS_setns, &[fd, flag]);
+                let joined = join(&mut helper.remote()?, fd, flag);
                 joined.map_err(|error| unfit(content, &error))?;
-                remote.call("close", libc::SYS_close, &[fd])?;
             }
             None => {
-                let unshared = process.remote()?.call("unshare", libc::SYS_unshare, &[flag]);
+                let unshared = helper.remote()?.call("unshare", libc::SYS_unshare, &[flag]);
                 unshared.map_err(|error| unfit(content, &error))?;
             }
         }
         if content.is_user() {
             // New rights have made it one that not even this process may look into, where that is no privileged one.
             let arguments = [libc::PR_SET_DUMPABLE as u64, 1];
-            process.remote()?.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
+            helper.remote()?.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
         }
         if !made.contains_key(place) {
-            content::fill(&mut process.remote()?, pid, content)
+            content::fill(&mut helper.remote()?, pid, content)
                 .map_err(|error| unfit(content, &error))?;
             made.insert(*place, pid);
         }
@@ -161,28 +159,25 @@ fn unfit(content: &NamespaceContent, error: &EngineError) -> EngineError {
     }
 }
 
-/// A helper that has one thread.
-struct Process<'h> {
-    leader: &'h mut StoppedThread,
-    entry: u64,
-    scratch: Scratch,
+/// Opens a namespace in a process that is to enter it; the number of the descriptor.
+///
+/// # Errors
+/// The call's failure.
+pub fn open_in(remote: &mut Remote<'_>, path: &str) -> Result<u64> {
+    let at = remote.scratch_data()?;
+    remote.memory().write(at, format!("{path}\0").as_bytes())?;
+    let here = i64::from(libc::AT_FDCWD) as u64;
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
+    remote.call("openat", libc::SYS_openat, &[here, at, flags, 0])
 }
 
-impl Process<'_> {
-    fn remote(&mut self) -> Result<Remote<'_>> {
-        Ok(Remote::take(self.leader, self.entry)?.with_scratch(self.scratch))
-    }
-
-    /// Opens a namespace of another process; the number of the descriptor.
-    fn open(&mut self, of: i32, file: &str) -> Result<u64> {
-        let path = format!("/proc/{of}/ns/{file}\0");
-        let at = self.scratch.data();
-        let mut remote = self.remote()?;
-        remote.memory().write(at, path.as_bytes())?;
-        let here = i64::from(libc::AT_FDCWD) as u64;
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
-        remote.call("openat", libc::SYS_openat, &[here, at, flags, 0])
-    }
+/// Has a process enter a namespace that it has open, and close that.
+///
+/// # Errors
+/// The call's failure.
+pub fn join(remote: &mut Remote<'_>, fd: u64, flag: u64) -> Result<()> {
+    remote.call("setns", libc::SYS_setns, &[fd, flag])?;
+    remote.call("close", libc::SYS_close, &[fd]).map(drop)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::super::graph::{FileId, Pid, ProcessImage};
 use super::super::objects::{Object, ProcessFile, RestoreContext, reopen, wire_late};
 use super::super::sys::pidfd::PidFd;
 use super::super::trace::Remote;
-use super::completing::Furnished;
+use super::completing::{Furnished, put_at};
 use super::image::Image;
 use super::numbers::Numbers;
 use super::{rings, userfault};
@@ -80,7 +80,7 @@ fn open_file(
     // A namespace by whoever is in it: its holders may have come to others since, from which they can't look there.
     let opens = |one: &&mut Furnished<'_>| match file.is_namespace() {
         true => one.image.pid == pid,
-        false => one.image.descriptors.iter().any(|descriptor| descriptor.file == id),
+        false => one.holds(id),
     };
     let holder = furnished.iter_mut().find(opens);
     let none = || EngineError::Damaged(format!("{path} is open in no process"));
@@ -162,8 +162,7 @@ pub fn install(
         }
         send(descriptor.file, context.parked(descriptor.file)?.as_raw_fd(), context)?;
         let copy = receive(remote, descriptor.fd)?;
-        let flags = if descriptor.close_on_exec { libc::O_CLOEXEC as u64 } else { 0 };
-        remote.call("dup3", libc::SYS_dup3, &[copy, descriptor.fd as u64, flags])?;
+        put_at(remote, copy, descriptor)?;
         remote.call("close", libc::SYS_close, &[copy])?;
     }
     Ok(())

@@ -92,7 +92,7 @@ fn make_near(
     // Where this process may tell the kernel which number comes next, although the helper may not ask for it. Others of the
     // machine are being born meanwhile.
     for _ in 0..TOLD {
-        if std::fs::write(LAST_NUMBER, (wanted - 1).to_string()).is_err() {
+        if tell_last(wanted).is_err() {
             break;
         }
         if let Some(made) = make_if(leader, wanted, counter)? {
@@ -158,21 +158,23 @@ fn make_patiently(leader: &mut Remote<'_>, wanted: i32, scratch: Scratch) -> Res
 
 /// A thread with this number, which comes next: nobody else is being born in the job's PID namespace.
 fn make_after_the_last(leader: &mut Remote<'_>, wanted: i32) -> Result<StoppedThread> {
-    let begun = Instant::now();
+    let (begun, counter) = (Instant::now(), Counter::default());
     loop {
-        std::fs::write(LAST_NUMBER, (wanted - 1).to_string())
-            .map_err(|error| EngineError::system("write", LAST_NUMBER, error))?;
-        let (_, made) = leader.give_birth("clone", libc::SYS_clone, &[THREAD_FLAGS])?;
-        if made.tid() == wanted {
+        tell_last(wanted)?;
+        if let Some(made) = make_if(leader, wanted, &counter)? {
             return Ok(made);
         }
-        let instead = made.tid();
-        end(made, leader.entry_point())?;
         if begun.elapsed() > LONGEST_TAKEN {
-            return Err(EngineError::odd("clone", format!("thread {instead}")));
+            return Err(EngineError::odd("clone", format!("another thread than {wanted}")));
         }
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// Has the kernel give out a number next, in the caller's PID namespace.
+fn tell_last(wanted: i32) -> Result<()> {
+    std::fs::write(LAST_NUMBER, (wanted - 1).to_string())
+        .map_err(|error| EngineError::system("write", LAST_NUMBER, error))
 }
 
 /// A thread with this number.

@@ -10,7 +10,7 @@ use super::super::sys::page::page_size;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::userfault::{HANDSHAKE, MISSING, USER_MODE_ONLY, VERSION, WATCH};
 use super::super::trace::Remote;
-use super::completing::Furnished;
+use super::completing::{Furnished, put_everywhere};
 use super::image::Image;
 
 /// MADV_POPULATE_READ (include/uapi/asm-generic/mman-common.h), since Linux 5.14.
@@ -32,9 +32,8 @@ pub fn make_all(
         if !context.needs(id) {
             continue;
         }
-        let holds = |one: &&mut Furnished<'_>| one.image.descriptors.iter().any(|d| d.file == id);
         let none = || EngineError::Damaged("a userfaultfd of no process".into());
-        let holder = furnished.iter_mut().find(holds).ok_or_else(none)?;
+        let holder = furnished.iter_mut().find(|one| one.holds(id)).ok_or_else(none)?;
         let made = make_in(holder, object, id, file.flags)?;
         reopen::set_status(made.as_fd(), file.flags)?;
         context.park(id, made)?;
@@ -63,11 +62,7 @@ fn make_in(
         }
     }
     let copy = process.descriptor(number as i32)?;
-    for descriptor in image.descriptors.iter().filter(|one| one.file == id) {
-        let flags = if descriptor.close_on_exec { libc::O_CLOEXEC as u64 } else { 0 };
-        remote.call("dup3", libc::SYS_dup3, &[number, descriptor.fd as u64, flags])?;
-    }
-    remote.call("close", libc::SYS_close, &[number])?;
+    put_everywhere(&mut remote, image, id, number)?;
     Ok(copy)
 }
 

@@ -15,8 +15,6 @@ use super::refuse;
 pub const UTS_ROOM: u64 = 6 * UTS_TEXT as u64;
 /// Bytes of each.
 const UTS_TEXT: usize = 65;
-/// Most lines of a map of users or groups (user_namespaces(7)).
-const MOST_RANGES: usize = 340;
 /// A folder over which a file system lies for a moment.
 const PASSING: &str = "/proc";
 /// Addresses of a loopback device that is up, in fib_trie.
@@ -42,7 +40,7 @@ pub(super) fn user(pid: i32) -> Result<NamespaceContent> {
         let text = file_of(pid, name)?;
         let ranges: Option<Vec<IdRange>> = text.lines().map(range).collect();
         ranges
-            .filter(|ranges| ranges.len() <= MOST_RANGES)
+            .filter(|ranges| ranges.len() <= IdRange::MOST)
             .ok_or_else(|| EngineError::odd(format!("/proc/{pid}/{name}"), text))
     };
     let may_set_groups = file_of(pid, "setgroups")?.trim_end() == "allow";

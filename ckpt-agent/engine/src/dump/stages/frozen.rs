@@ -98,8 +98,8 @@ fn find_not_inherited(init: i32) -> Result<(NotInherited, BTreeSet<i32>)> {
     for pid in descendants(init)? {
         doing::begin("looking at the memory of", Thing::HostProcess(pid));
         must_be_own(pid)?;
-        let pid = shown_by(pid)?;
-        let mappings = match read_smaps(pid) {
+        let shown = shown_by(pid)?;
+        let mappings = match read_smaps(shown) {
             Ok(mappings) => mappings,
             Err(EngineError::Gone(_)) => continue,
             Err(error) => return Err(error),
@@ -119,7 +119,7 @@ fn find_not_inherited(init: i32) -> Result<(NotInherited, BTreeSet<i32>)> {
             })
             .collect();
         if !special.is_empty() {
-            found.insert(pid, special);
+            found.insert(shown, special);
         }
     }
     Ok((found, without_rings))

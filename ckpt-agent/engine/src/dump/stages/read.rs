@@ -28,7 +28,7 @@ use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::{Clocks, Descriptor, GRAPH_VERSION, IpcObjects, MappedFile, ProcessImage};
 use crate::inodes::segments;
-use crate::proc::{Mapping, around, read_maps, read_smaps, read_text};
+use crate::proc::{Mapping, around, read_maps, read_smaps, read_text, root_directory};
 use crate::restore::Identity;
 use crate::trace::{ProcessMemory, Remote, Vdso};
 
@@ -363,7 +363,7 @@ impl Quiesced {
             },
             working_directory,
             removed_directory,
-            root_directory: process::root_directory(host_pid)?,
+            root_directory: root_directory(host_pid)?,
             namespaces: self.namespaces.of(host_pid),
             umask: reading.status.umask.unwrap_or(0o022),
             nice: i32::try_from(reading.stat.nice).unwrap_or(0),

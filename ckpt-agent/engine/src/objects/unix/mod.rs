@@ -28,6 +28,7 @@ use socket2::{SockAddr, SockRef};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId, Pid, RelayEnd};
+use super::super::proc::root_directory;
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
@@ -264,8 +265,7 @@ impl ObjectKind for UnixSocket {
 
 /// Whether the process that was found with a socket has another root directory than the job.
 fn is_below(probe: &Probe) -> bool {
-    let root = std::fs::read_link(format!("/proc/{}/root", probe.host_pid));
-    root.is_ok_and(|root| root.as_os_str() != "/")
+    root_directory(probe.host_pid).is_ok_and(|root| root.is_some())
 }
 
 /// Whether a stream has an urgent byte. It is peeked at: that takes nothing.

@@ -8,8 +8,6 @@ use super::super::super::trace::Remote;
 
 /// The longest host name, bytes (include/uapi/linux/utsname.h, __NEW_UTS_LEN).
 const LONGEST_NAME: usize = 64;
-/// Most lines of a map of users or groups (user_namespaces(7)).
-const MOST_RANGES: usize = 340;
 /// struct ifreq: a name of 16 bytes, and what is asked for or answered, here flags.
 const REQUEST: usize = 40;
 const NAME: usize = 16;
@@ -24,7 +22,7 @@ pub(super) fn check(content: &NamespaceContent) -> Result<()> {
             [host, domain].iter().all(|name| name.len() <= LONGEST_NAME)
         }
         NamespaceContent::User { uids, gids, .. } => {
-            [uids, gids].iter().all(|ranges| ranges.len() <= MOST_RANGES)
+            [uids, gids].iter().all(|ranges| ranges.len() <= IdRange::MOST)
         }
         _ => true,
     };

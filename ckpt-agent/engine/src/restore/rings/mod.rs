@@ -14,7 +14,7 @@ use super::super::sys::uring::{
     BUFFERS, PARAMETERS, Places, REGISTER, RINGS, SETUP, SUBMIT_ALL, Shape,
 };
 use super::super::trace::Remote;
-use super::completing::Furnished;
+use super::completing::{Furnished, put_everywhere};
 use super::image::Image;
 
 fn of<'g>(context: &RestoreContext<'g>, file: FileId) -> Option<&'g Ring> {
@@ -60,9 +60,8 @@ pub fn make_polled(
         if !ring.is_polled() || !context.needs(id) {
             continue;
         }
-        let holds = |one: &&mut Furnished<'_>| one.image.descriptors.iter().any(|d| d.file == id);
         let none = || EngineError::Damaged("a ring with a thread in no process".into());
-        let holder = furnished.iter_mut().find(holds).ok_or_else(none)?;
+        let holder = furnished.iter_mut().find(|one| one.holds(id)).ok_or_else(none)?;
         let made = make_in(holder, ring, id, context)?;
         reopen::set_status(made.as_fd(), file.flags)?;
         context.park(id, made)?;
@@ -88,11 +87,7 @@ fn make_in(
     let mine = image.areas.iter().filter(|area| area.ring() == Some(id));
     let wanted: Vec<(&Area, u64)> = mine.map(|area| (area, number)).collect();
     place::place(&mut remote, &wanted)?;
-    for descriptor in image.descriptors.iter().filter(|one| one.file == id) {
-        let flags = if descriptor.close_on_exec { libc::O_CLOEXEC as u64 } else { 0 };
-        remote.call("dup3", libc::SYS_dup3, &[number, descriptor.fd as u64, flags])?;
-    }
-    remote.call("close", libc::SYS_close, &[number])?;
+    put_everywhere(&mut remote, image, id, number)?;
     Ok(copy)
 }
 
