@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing};
+use super::super::sys::stat::identity;
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 
@@ -217,8 +218,8 @@ pub fn check_network(socket: impl AsFd, home: u64) -> Result<()> {
     // Who has no rights over the namespace gets no answer: then it is not one that the job has made.
     let Ok(network) = related(socket, GET_NETWORK) else { return Ok(()) };
     let found = nix::sys::stat::fstat(&network);
-    match found.map_err(|errno| EngineError::system("fstat", "a namespace", errno))?.st_ino == home
-    {
+    let found = found.map_err(|errno| EngineError::system("fstat", "a namespace", errno))?;
+    match identity(&found).1 == home {
         true => Ok(()),
         false => {
             Err(Refusal::new("a socket in a network namespace of the job's own", WAY_OUT).into())
