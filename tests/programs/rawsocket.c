@@ -55,6 +55,7 @@ int main(int argc, char **argv)
 	struct sockaddr_in6 here6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT }, found6;
 	int bound = make(AF_INET, OURS), connected = make(AF_INET, OURS), sender = make(AF_INET, IPPROTO_RAW);
 	int of_tcp = make(AF_INET, IPPROTO_TCP);
+	socklen_t length;
 	int icmp = make(AF_INET, IPPROTO_ICMP), six = make(AF_INET6, OTHER), icmp6 = make(AF_INET6, IPPROTO_ICMPV6);
 	int shut = make(AF_INET, OTHER), member = make(AF_INET, OTHER);
 	int with_port = make(AF_INET, OTHER);
@@ -87,10 +88,18 @@ int main(int argc, char **argv)
 	struct ip_mreqn group = { { inet_addr("239.7.7.7") }, { htonl(INADDR_LOOPBACK) }, (int)if_nametoindex("lo") };
 	BUILD(setsockopt(member, IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group));
 	set(member, SOL_SOCKET, SO_MARK, 17);
+	set(of_tcp, IPPROTO_IP, IP_NODEFRAG, 1);
+	set(icmp, IPPROTO_IP, IP_ROUTER_ALERT, 1);
+	int alert6 = make(AF_INET6, IPPROTO_RAW), told;
+	set(alert6, IPPROTO_IPV6, IPV6_ROUTER_ALERT, 1);
+	/* Before Linux 6.8 no call tells. */
+	length = sizeof told;
+	bool tells6 = getsockopt(alert6, IPPROTO_IPV6, IPV6_ROUTER_ALERT, &told, &length) == 0;
+	set(alert6, IPPROTO_IPV6, IPV6_ROUTER_ALERT_ISOLATE, 1);
 	conform_ready();
 	conform_wait();
 
-	socklen_t length = sizeof found;
+	length = sizeof found;
 	EXPECT("protocol", number(bound, SOL_SOCKET, SO_PROTOCOL), OURS);
 	EXPECT("kind", number(bound, SOL_SOCKET, SO_TYPE), SOCK_RAW);
 	EXPECT("protocol TCP", number(of_tcp, SOL_SOCKET, SO_PROTOCOL), IPPROTO_TCP);
@@ -116,6 +125,11 @@ int main(int argc, char **argv)
 	BUILD(getsockopt(connected, SOL_SOCKET, SO_BINDTODEVICE, device, &length));
 	EXPECT_TEXT("SO_BINDTODEVICE", device, "lo");
 	EXPECT("IP_HDRINCL", number(of_tcp, IPPROTO_IP, IP_HDRINCL), 1);
+	EXPECT("IP_NODEFRAG", number(of_tcp, IPPROTO_IP, IP_NODEFRAG), 1);
+	EXPECT("IP_ROUTER_ALERT", number(icmp, IPPROTO_IP, IP_ROUTER_ALERT), 1);
+	if (tells6)
+		EXPECT("IPV6_ROUTER_ALERT", number(alert6, IPPROTO_IPV6, IPV6_ROUTER_ALERT), 1);
+	EXPECT("IPV6_ROUTER_ALERT_ISOLATE", number(alert6, IPPROTO_IPV6, IPV6_ROUTER_ALERT_ISOLATE), 1);
 	EXPECT("IP_HDRINCL of IPPROTO_RAW", number(sender, IPPROTO_IP, IP_HDRINCL), 1);
 	EXPECT("IP_HDRINCL that is not set", number(bound, IPPROTO_IP, IP_HDRINCL), 0);
 	EXPECT("ICMP_FILTER", number(icmp, SOL_RAW, ICMP_FILTER), (int)only);

@@ -11,7 +11,6 @@
 //! `unsafe` is allowed in this crate only.
 
 pub mod arch;
-pub mod attributes;
 pub mod doing;
 pub mod dump;
 pub mod error;
@@ -21,6 +20,7 @@ pub mod folders;
 pub mod freeze;
 pub mod graph;
 pub mod inodes;
+pub mod interfaces;
 pub mod ipc;
 pub mod job_init;
 pub mod late;

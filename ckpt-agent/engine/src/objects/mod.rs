@@ -45,6 +45,8 @@ pub use probe::{FdInfo, Probe};
 pub use procfile::ProcessFile;
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
+#[cfg(test)]
+pub(crate) use socket_options::reads_option;
 pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};
 pub use unix::{Shown, UnixKind, UnixLink, UnixSocket, in_flight};
 pub use userfault::{Userfault, is_watched};

@@ -43,6 +43,12 @@ pub enum OptionValue {
     Bytes(Vec<u8>),
 }
 
+/// Whether an option is among those that are read.
+#[cfg(test)]
+pub fn reads_option(level: i32, option: i32) -> bool {
+    KNOWN.iter().any(|known| (known.level, known.option) == (level, option))
+}
+
 /// What kind of socket options are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {

@@ -331,7 +331,18 @@ pub(super) const KNOWN: &[Known] = &[
     int("sent_coverage", libc::IPPROTO_UDPLITE, uapi::SEND_COVERAGE, Of::UdpLite, Moment::Last),
     int("least_coverage", libc::IPPROTO_UDPLITE, uapi::RECEIVE_COVERAGE, Of::UdpLite, Moment::Last),
     int("header_included", libc::IPPROTO_IP, libc::IP_HDRINCL, Of::Raw, Moment::Made),
+    int("no_defragment", libc::IPPROTO_IP, uapi::IP_NODEFRAG, Of::Raw, Moment::Made),
+    int("router_alert", libc::IPPROTO_IP, uapi::IP_ROUTER_ALERT, Of::Raw, Moment::Made),
     int("v6_header_included", libc::IPPROTO_IPV6, uapi::IPV6_HDRINCL, Of::RawV6, Moment::Made),
+    // The kernel tells that there is one, not which value it waits for.
+    int("v6_router_alert", libc::IPPROTO_IPV6, uapi::IPV6_ROUTER_ALERT, Of::RawV6, Moment::Made),
+    int(
+        "v6_router_alert_isolate",
+        libc::IPPROTO_IPV6,
+        uapi::IPV6_ROUTER_ALERT_ISOLATE,
+        Of::RawV6,
+        Moment::Made,
+    ),
     int("v6_checksum", uapi::SOL_RAW, uapi::IPV6_CHECKSUM, Of::RawV6, Moment::Made),
     int("icmp_filter", uapi::SOL_RAW, uapi::ICMP_FILTER, Of::Raw, Moment::BeforeBind),
     bytes("icmp6_filter", libc::IPPROTO_ICMPV6, uapi::ICMP6_FILTER, Of::RawV6, Moment::BeforeBind),

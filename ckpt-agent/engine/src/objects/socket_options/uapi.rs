@@ -20,8 +20,10 @@ pub(super) const SO_PASSRIGHTS: i32 = 83;
 pub(super) const SO_INQ: i32 = 84;
 
 // include/uapi/linux/in.h
+pub(super) const IP_ROUTER_ALERT: i32 = 5;
 pub(super) const IP_PASSSEC: i32 = 18;
 pub(super) const IP_RECVORIGDSTADDR: i32 = 20;
+pub(super) const IP_NODEFRAG: i32 = 22;
 pub(super) const IP_CHECKSUM: i32 = 23;
 pub(super) const IP_RECVFRAGSIZE: i32 = 25;
 pub(super) const IP_RECVERR_RFC4884: i32 = 26;
@@ -34,6 +36,8 @@ pub(super) const IPV6_2292DSTOPTS: i32 = 4;
 pub(super) const IPV6_2292RTHDR: i32 = 5;
 pub(super) const IPV6_2292HOPLIMIT: i32 = 8;
 pub(super) const IPV6_FLOWINFO: i32 = 11;
+pub(super) const IPV6_ROUTER_ALERT: i32 = 22;
+pub(super) const IPV6_ROUTER_ALERT_ISOLATE: i32 = 30;
 pub(super) const IPV6_RECVERR_RFC4884: i32 = 31;
 pub(super) const IPV6_FLOWINFO_SEND: i32 = 33;
 pub(super) const IPV6_RECVHOPLIMIT: i32 = 51;

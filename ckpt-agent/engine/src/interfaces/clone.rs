@@ -1,0 +1,35 @@
+//! Flags of clone(2), clone3(2) and unshare(2), in the order of their values (include/uapi/linux/sched.h).
+
+use super::Fate::{Kept, Nothing, Refused};
+use super::Row;
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Row] = &[
+    ("CLONE_NEWTIME", Refused, ""),
+    ("CLONE_VM", Kept, "of threads, and of vfork(2) until its child runs another program; a process with another one's memory is refused"),
+    ("CLONE_FS", Kept, "of threads, and with the parent; with another process, refused"),
+    ("CLONE_FILES", Kept, "of threads, and with the parent; with another process, refused"),
+    ("CLONE_SIGHAND", Kept, "of threads; refused as CLONE_VM, which it needs, elsewhere"),
+    ("CLONE_PIDFD", Kept, "the descriptor is one of pidfd_open(2)"),
+    ("CLONE_PTRACE", Refused, "as any debugger in the job"),
+    ("CLONE_VFORK", Kept, "the parent waits on; refused while the child keeps its memory for long"),
+    ("CLONE_PARENT", Kept, "the child has the parent that it had"),
+    ("CLONE_THREAD", Kept, ""),
+    ("CLONE_NEWNS", Kept, "see Limits, Namespaces"),
+    ("CLONE_SYSVSEM", Kept, "of threads: undo lists (semop(2), SEM_UNDO)"),
+    ("CLONE_SETTLS", Kept, ""),
+    ("CLONE_PARENT_SETTID", Nothing, ""),
+    ("CLONE_CHILD_CLEARTID", Kept, ""),
+    ("CLONE_DETACHED", Nothing, "Linux ignores it"),
+    ("CLONE_UNTRACED", Nothing, ""),
+    ("CLONE_CHILD_SETTID", Nothing, ""),
+    ("CLONE_NEWCGROUP", Kept, "see Limits, Namespaces"),
+    ("CLONE_NEWUTS", Kept, ""),
+    ("CLONE_NEWIPC", Kept, "see Limits, Namespaces"),
+    ("CLONE_NEWUSER", Kept, "see Limits, Namespaces"),
+    ("CLONE_NEWPID", Refused, ""),
+    ("CLONE_NEWNET", Kept, "see Limits, Namespaces"),
+    ("CLONE_IO", Nothing, "who shares an I/O context matters to speed alone"),
+    ("CLONE_CLEAR_SIGHAND", Nothing, ""),
+    ("CLONE_INTO_CGROUP", Nothing, "a restart is in the cgroup of whoever restarts the job"),
+];

@@ -1,0 +1,68 @@
+//! Flags of mmap(2) and advice of madvise(2) (include/uapi/asm-generic/mman-common.h, mman.h, linux/mman.h).
+
+use super::Fate::{Changed, Default, Kept, Nothing, Refused};
+use super::Row;
+
+#[rustfmt::skip]
+pub(super) const MAPPINGS: &[Row] = &[
+    ("MAP_SHARED", Kept, ""),
+    ("MAP_PRIVATE", Kept, ""),
+    ("MAP_SHARED_VALIDATE", Kept, "as MAP_SHARED"),
+    ("MAP_DROPPABLE", Changed, "the memory is empty"),
+    ("MAP_FIXED", Nothing, ""),
+    ("MAP_ANONYMOUS", Kept, ""),
+    ("MAP_FILE", Nothing, ""),
+    ("MAP_32BIT", Kept, "the address is the same"),
+    ("MAP_ABOVE4G", Kept, "the address is the same"),
+    ("MAP_GROWSDOWN", Kept, ""),
+    ("MAP_DENYWRITE", Nothing, "Linux ignores it"),
+    ("MAP_EXECUTABLE", Nothing, "Linux ignores it"),
+    ("MAP_LOCKED", Kept, "where the limit allows it"),
+    ("MAP_NORESERVE", Kept, "private memory; shared memory has a reservation afterwards"),
+    ("MAP_POPULATE", Nothing, ""),
+    ("MAP_NONBLOCK", Nothing, ""),
+    ("MAP_STACK", Nothing, "Linux ignores it"),
+    ("MAP_HUGETLB", Kept, "ordinary pages where a machine has not enough of them, which a line says; files of hugetlbfs are refused"),
+    ("MAP_HUGE_*", Kept, "sizes of MAP_HUGETLB"),
+    ("MAP_SYNC", Refused, "memory of a device (DAX)"),
+    ("MAP_FIXED_NOREPLACE", Nothing, ""),
+    ("MAP_UNINITIALIZED", Nothing, "machines without an MMU have it"),
+    ("PROT_READ", Kept, ""),
+    ("PROT_WRITE", Kept, ""),
+    ("PROT_EXEC", Kept, ""),
+    ("PROT_NONE", Kept, ""),
+    ("PROT_SEM", Nothing, "Linux ignores it"),
+    ("PROT_GROWSDOWN", Nothing, ""),
+    ("PROT_GROWSUP", Nothing, ""),
+];
+
+#[rustfmt::skip]
+pub(super) const ADVICE: &[Row] = &[
+    ("MADV_NORMAL", Kept, ""),
+    ("MADV_RANDOM", Kept, ""),
+    ("MADV_SEQUENTIAL", Kept, ""),
+    ("MADV_WILLNEED", Nothing, ""),
+    ("MADV_DONTNEED", Nothing, ""),
+    ("MADV_FREE", Kept, "pages that the kernel has not taken yet have their content, and are ordinary ones"),
+    ("MADV_REMOVE", Nothing, ""),
+    ("MADV_DONTFORK", Kept, ""),
+    ("MADV_DOFORK", Nothing, "the state without MADV_DONTFORK"),
+    ("MADV_HWPOISON", Default, "the page is an ordinary one"),
+    ("MADV_SOFT_OFFLINE", Nothing, ""),
+    ("MADV_MERGEABLE", Kept, ""),
+    ("MADV_UNMERGEABLE", Nothing, ""),
+    ("MADV_HUGEPAGE", Kept, ""),
+    ("MADV_NOHUGEPAGE", Kept, ""),
+    ("MADV_DONTDUMP", Kept, ""),
+    ("MADV_DODUMP", Nothing, "the state without MADV_DONTDUMP"),
+    ("MADV_WIPEONFORK", Kept, ""),
+    ("MADV_KEEPONFORK", Nothing, "the state without MADV_WIPEONFORK"),
+    ("MADV_COLD", Nothing, ""),
+    ("MADV_PAGEOUT", Nothing, ""),
+    ("MADV_POPULATE_READ", Nothing, ""),
+    ("MADV_POPULATE_WRITE", Nothing, ""),
+    ("MADV_DONTNEED_LOCKED", Nothing, ""),
+    ("MADV_COLLAPSE", Nothing, ""),
+    ("MADV_GUARD_INSTALL", Kept, "Linux 6.13 and newer tell of it"),
+    ("MADV_GUARD_REMOVE", Nothing, ""),
+];
