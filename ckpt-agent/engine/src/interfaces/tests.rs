@@ -317,7 +317,7 @@ fn item((name, fate, limit): &Row) -> String {
 }
 
 fn document() -> String {
-    let mut text = include_str!("document.md").to_owned();
+    let mut text = include_str!("heading.txt").to_owned();
     for section in SECTIONS {
         text += &format!("\n## {}\n\n", section.title);
         section.rows.iter().for_each(|row| text += &item(row));
