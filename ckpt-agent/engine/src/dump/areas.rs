@@ -339,6 +339,7 @@ fn advice(smaps: &Mapping) -> Result<Advice> {
     let own_key = smaps.protection.0 != Protection::EXEC;
     Ok(Advice {
         name: smaps.given.clone(),
+        policy: smaps.policy.clone(),
         watched: None,
         key: if own_key { smaps.key } else { 0 },
         grows_down: smaps.has(b"gd"),

@@ -16,7 +16,7 @@ use super::super::graph::{
 };
 use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
-use super::super::proc::{Mapping, around, read_smaps};
+use super::super::proc::{Mapping, add_policies, around, read_smaps};
 use super::super::sys::stat::modified_ns_of;
 use super::super::trace::ProcessMemory;
 use super::areas::{Plan, area};
@@ -212,12 +212,16 @@ fn write_process(
         )
     };
     let view = View::of(snapshot_pid);
-    let smaps = read_smaps(snapshot_pid)?;
+    let mut smaps = read_smaps(snapshot_pid)?;
+    add_policies(snapshot_pid, &mut smaps)?;
     let mut pagemap = Pagemap::of(snapshot_pid, data.page)?;
     let mut pages = PageWriter::new(writer, snapshot_pid, data.page);
     for (address, bytes) in &early {
         pages.add_early(*address, bytes);
     }
+    // What has no policy of its own is told with the first thread's, which the snapshot process has, too.
+    let leader = image.threads.first().and_then(|thread| thread.attributes.as_ref());
+    let policy_of_all = leader.and_then(|attributes| attributes.memory_policy.clone());
     let mut areas = Vec::with_capacity(planned.len());
     for plan in &planned {
         let mapping = &plan.mapping;
@@ -242,6 +246,9 @@ fn write_process(
                 pages.add(start, end, over_file)?;
             }
             area.advice.guards = stored.guards;
+        }
+        if area.advice.policy == policy_of_all {
+            area.advice.policy = None;
         }
         let within = |(start, end): &&(u64, u64)| area.start <= *start && *end <= area.end;
         let guards: Vec<_> = guards.iter().filter(within).copied().collect();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FileId, InodeId};
+use super::{FileId, InodeId, MemoryPolicy};
 
 /// One mapping: a line of /proc/PID/maps with what smaps adds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -143,6 +143,9 @@ pub struct Advice {
     /// Protection key (pkeys(7)).
     #[serde(default, skip_serializing_if = "is_none")]
     pub key: u8,
+    /// Where its pages are to be (mbind(2)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<MemoryPolicy>,
     /// Somebody fills its missing pages (userfaultfd(2)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched: Option<Watched>,

@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
     ("setrlimit(2)", Kept, "a line says where a limit cannot be raised"),
     ("membarrier(2): registrations", Kept, ""),
     ("set_mempolicy(2)", Kept, "where the machine has such nodes; a line says where not"),
-    ("mbind(2)", Default, "the thread's own policy"),
+    ("mbind(2)", Kept, "where the machine has such nodes; a line says where not"),
     ("pkey_alloc(2)", Kept, ""),
     ("keyctl(2): keyrings of a thread, process or session", Default, "those of whoever restarts the job"),
     ("/proc/PID/loginuid, sessionid", Default, "those of whoever restarts the job"),

@@ -1,7 +1,7 @@
 //! /proc/PID/maps and the VmFlags of /proc/PID/smaps (proc_pid_maps(5), proc_pid_smaps(5)).
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::Protection;
+use super::super::graph::{MemoryPolicy, Protection};
 use super::super::sys::stat::{device, major};
 use super::read_text;
 
@@ -35,6 +35,8 @@ pub struct Mapping {
     pub page_size: u64,
     /// Protection key (pkeys(7)), only from smaps; 0: none.
     pub key: u8,
+    /// Memory policy of its own (mbind(2)), only from numa_maps.
+    pub policy: Option<MemoryPolicy>,
 }
 
 /// What the kernel calls anonymous memory that is shared.
@@ -139,6 +141,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
         flags: Vec::new(),
         page_size: 0,
         key: 0,
+        policy: None,
     })
 }
 

@@ -2,11 +2,13 @@
 //! `procfs` crate.
 
 mod maps;
+mod numa_maps;
 mod program;
 mod root;
 mod walk;
 
 pub use maps::{Mapping, around, read_maps, read_smaps};
+pub use numa_maps::add_policies;
 pub use program::must_be_own;
 pub use root::root_directory;
 pub use walk::{

@@ -97,7 +97,11 @@ const SEAL: i64 = 462;
 ///
 /// # Errors
 /// The process's end.
-pub fn of_process(remote: &mut Remote<'_>, image: &ProcessImage) -> Result<Vec<&'static str>> {
+pub fn of_process(
+    remote: &mut Remote<'_>,
+    scratch: Scratch,
+    image: &ProcessImage,
+) -> Result<Vec<&'static str>> {
     let mut batch = Batch::new();
     let mut names = Vec::new();
     if image.thp_disable {
@@ -109,7 +113,28 @@ pub fn of_process(remote: &mut Remote<'_>, image: &ProcessImage) -> Result<Vec<&
         names.push("PR_SET_MEMORY_MERGE");
         batch.add(libc::SYS_prctl, &[option::SET_MEMORY_MERGE, 1, 0, 0, 0]);
     }
-    refused(remote, &batch, &names)
+    let mut lacking = refused(remote, &batch, &names)?;
+    if !set_policies(remote, scratch, image)? {
+        lacking.push("memory policies of mappings (mbind)");
+    }
+    Ok(lacking)
+}
+
+/// Says again where pages of single mappings are to be; whether all of them could be told.
+fn set_policies(remote: &mut Remote<'_>, scratch: Scratch, image: &ProcessImage) -> Result<bool> {
+    let mut all = true;
+    for area in image.areas.iter().filter(|area| !area.is_kernels()) {
+        let Some(policy) = &area.advice.policy else { continue };
+        // What a sandbox forbids of these calls it forbids of all.
+        if !Call::GetMempolicy.may_be_made() {
+            return Ok(false);
+        }
+        remote.memory().write(scratch.data(), &nodes(policy))?;
+        let (length, mode) = (area.end - area.start, u64::from(policy.mode));
+        let arguments = [area.start, length, mode, scratch.data(), u64::from(NODES) + 1, 0];
+        all &= remote.raw(libc::SYS_mbind, &arguments)? == 0;
+    }
+    Ok(all)
 }
 
 /// What would be in the way of the restore itself; what the process can't have of it here.

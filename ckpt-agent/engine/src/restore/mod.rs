@@ -465,7 +465,7 @@ fn complete_memory(
     }
     ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;
     register_membarrier(&mut remote, image.membarrier)?;
-    let lacking = attributes::of_process(&mut remote, image)?;
+    let lacking = attributes::of_process(&mut remote, scratch, image)?;
     say_lacking(context, image.pid, &lacking.into_iter().collect());
     Ok(())
 }

@@ -21,7 +21,7 @@ use crate::late::{Names, filters_of};
 use crate::leases::Leased;
 use crate::objects::{DumpContext, Object, is_watched};
 use crate::proc::{
-    Mapping, descendants, inner_number, must_be_own, read_smaps, read_text, shown_by,
+    Mapping, add_policies, descendants, inner_number, must_be_own, read_smaps, read_text, shown_by,
 };
 use crate::sys::pidfd::PidFd;
 use crate::sys::schedule::Ahead;
@@ -99,13 +99,16 @@ fn find_not_inherited(init: i32) -> Result<(NotInherited, BTreeSet<i32>)> {
         doing::begin("looking at the memory of", Thing::HostProcess(pid));
         must_be_own(pid)?;
         let shown = shown_by(pid)?;
-        let mappings = match read_smaps(shown) {
+        let mut mappings = match read_smaps(shown) {
             Ok(mappings) => mappings,
             Err(EngineError::Gone(_)) => continue,
             Err(error) => return Err(error),
         };
         if !mappings.iter().any(Mapping::is_ring) {
             without_rings.insert(pid);
+        }
+        if mappings.iter().any(is_not_inherited) {
+            add_policies(shown, &mut mappings)?;
         }
         let special: Vec<Mapping> = mappings
             .into_iter()

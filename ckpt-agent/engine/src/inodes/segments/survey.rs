@@ -142,6 +142,7 @@ pub fn read_detached(
         page_size: 0,
         given: String::new(),
         key: 0,
+        policy: None,
     };
     let data = read(remote, mapping);
     remote.call("shmdt", calls::SHMDT, &[start])?;
