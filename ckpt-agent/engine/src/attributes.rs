@@ -134,12 +134,13 @@ pub const OTHERS: &[Other] = &[
     ("set_mempolicy(2)", Kept, "where the machine has such nodes; a line says where not"),
     ("mbind(2)", Default, "the thread's own policy"),
     ("pkey_alloc(2)", Kept, ""),
-    ("keyctl(2): keyrings of a thread, process or session", Default, "those of whoever restarts the job"),
+    ("keyctl(2): keyrings of a thread or process", Refused, ""),
+    ("keyctl(2): keyring of a session", Default, "that of whoever restarts the job"),
     ("/proc/PID/loginuid, sessionid", Default, "those of whoever restarts the job"),
     ("arch_prctl(2): ARCH_SHSTK_ENABLE", Refused, ""),
     ("mlock(2), mlockall(2)", Kept, "where the limit allows it; a line says where later mappings are not locked"),
     ("mseal(2)", Kept, "where the kernel has it and tells of it; a line says where not"),
-    ("landlock_restrict_self(2)", Default, "no call tells of it"),
+    ("landlock_restrict_self(2)", Refused, "as far as it shows: no call tells of it"),
     ("set_robust_list(2), rseq(2), sigaltstack(2), set_tid_address(2)", Kept, ""),
 ];
 

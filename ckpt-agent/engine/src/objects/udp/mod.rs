@@ -1,6 +1,7 @@
-//! UDP sockets, and those of UDP-Lite (RFC 3828). Queued datagrams keep their bytes and order; they come from a socket of the
-//! restore, so that their source address is another one, except on a connected socket whose
-//! peer's address can be had.
+//! UDP sockets, and those of UDP-Lite (RFC 3828). Queued datagrams keep their bytes, order and source address, where that is
+//! one of this machine's and can be had for a moment.
+
+mod queue;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,16 +11,11 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::BlobId;
-use super::super::sys::disconnect::disconnect;
-use super::super::sys::message::receive;
 use super::super::sys::{abi, sock_diag, sockopt};
 use super::multicast::{self, Membership};
 use super::shut::Shut;
 use super::socket_options::{Kind, Moment, SocketOptions, shared_addresses};
 use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
-
-/// A datagram is at most this long (udp(7)).
-const LONGEST: usize = 65_536;
 
 /// A UDP socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +45,12 @@ pub struct UdpSocket {
     /// Datagrams that were not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received: Vec<BlobId>,
+    /// From where each of these came, as far as the kernel told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub senders: Vec<Option<SocketAddr>>,
+    /// The next call is told ECONNREFUSED: the answer to something that was sent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
 }
 
 impl UdpSocket {
@@ -111,6 +113,8 @@ impl ObjectKind for UdpSocket {
             shut_read: false,
             shut_write: false,
             received: Vec::new(),
+            senders: Vec::new(),
+            refused: false,
         })
     }
 
@@ -126,22 +130,11 @@ impl ObjectKind for UdpSocket {
         for found in all {
             let probe = found.probe;
             found.object.groups = multicast::joined(&probe.copy, found.object.v6, &groups)?;
-            found.object.received = peek(probe, context)?;
-            if found.object.options.number("udp_cork") != 0
-                && sockopt::unacknowledged(&probe.copy).is_ok_and(|bytes| bytes > 0)
-            {
-                context.warn(format!(
-                    "process {} ({}), descriptor {}: what is held back to be sent (UDP_CORK) will be missing \
-                     after a restart",
-                    probe.pid, probe.comm, probe.fd
-                ));
-            }
-            if !found.object.received.is_empty() {
-                context.warn(format!(
-                    "process {} ({}), descriptor {}: datagrams not read yet will have another source \
-                     address after a restart",
-                    probe.pid, probe.comm, probe.fd
-                ));
+            let waiting = queue::waiting(probe, found.object)?;
+            found.object.refused = waiting == queue::Waiting::Refusal;
+            if waiting == queue::Waiting::Datagrams {
+                let v6 = found.object.v6;
+                (found.object.received, found.object.senders) = queue::peek(probe, v6, context)?;
             }
         }
         Ok(())
@@ -163,11 +156,19 @@ impl ObjectKind for UdpSocket {
             join(&socket, &saved.object.groups, context);
             made.push((saved, socket));
         }
-        for (saved, socket) in made {
+        for (saved, socket) in &made {
             let shared = is_shared(saved.object);
-            for blob in &saved.object.received {
-                send_to_itself(saved.object, &socket, &context.blob(*blob)?, shared)?;
+            for (place, blob) in saved.object.received.iter().enumerate() {
+                let from = saved.object.senders.get(place).copied().flatten();
+                let sender = from.and_then(|from| queue::bearer(&made, from, saved.object));
+                let bytes = context.blob(*blob)?;
+                queue::send(saved.object, socket, &bytes, from, sender, shared, context)?;
             }
+            if saved.object.refused {
+                queue::be_refused(socket).map_err(|error| system("have refused", error))?;
+            }
+        }
+        for (saved, socket) in made {
             finish(saved.object, &socket, context)?;
             context.park(saved.id, socket.into())?;
         }
@@ -216,37 +217,6 @@ fn finish(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) -> R
     warn_of(&failed, context);
     let shut = Shut { read: saved.shut_read, write: saved.shut_write };
     shut.put_back(socket).map_err(|error| system("shut down", error))
-}
-
-/// Every datagram in the queue, in order, left where it is (socket(7), SO_PEEK_OFF).
-fn peek(probe: &Probe, context: &mut DumpContext) -> Result<Vec<BlobId>> {
-    let set = |offset| {
-        sockopt::set_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PEEK_OFF, offset)
-            .map_err(|error| system("setsockopt SO_PEEK_OFF", error))
-    };
-    let before = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PEEK_OFF)
-        .map_err(|error| system("getsockopt SO_PEEK_OFF", error))?;
-    set(0)?;
-    let mut buffer = vec![0u8; LONGEST];
-    let mut all = Vec::new();
-    let outcome = loop {
-        match receive(&probe.copy, &mut buffer, 0, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
-            Ok(message) => {
-                let bytes = buffer.get(..message.length).unwrap_or_default();
-                all.push(context.keep(bytes.to_vec()));
-            }
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                // EAGAIN: no more. The other: an ICMP answer that this call has taken note of.
-                Some(libc::EAGAIN) => break Ok(()),
-                Some(libc::ECONNREFUSED) => {}
-                _ => break Err(system("peek at", error)),
-            },
-        }
-    };
-    // On every path the program's own offset comes back (-1: none).
-    set(before)?;
-    outcome.map(|()| all)
 }
 
 fn make(saved: &UdpSocket, shared: bool, context: &mut RestoreContext) -> Result<Socket> {
@@ -317,40 +287,6 @@ fn join(socket: &Socket, groups: &[Membership], context: &mut RestoreContext) {
             ));
         }
     }
-}
-
-/// Puts a datagram into a socket's own queue, before it is connected to anyone.
-fn send_to_itself(saved: &UdpSocket, socket: &Socket, bytes: &[u8], shared: bool) -> Result<()> {
-    let own = socket.local_addr().map_err(|error| system("getsockname", error))?;
-    let own = own.as_socket().ok_or_else(|| EngineError::odd("getsockname", "no IP address"))?;
-    let target = match own {
-        SocketAddr::V4(v4) if v4.ip().is_unspecified() => {
-            SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), v4.port())
-        }
-        SocketAddr::V6(v6) if v6.ip().is_unspecified() => {
-            SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), v6.port())
-        }
-        bound => bound,
-    };
-    let sender = saved.make()?;
-    if shared {
-        // Of those at one port it goes to the one that has this peer (net/ipv4/udp.c, compute_score).
-        let loopback: IpAddr =
-            if own.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
-        let ip = if target.ip().is_loopback() { loopback } else { target.ip() };
-        sender
-            .bind(&SockAddr::from(SocketAddr::new(ip, 0)))
-            .map_err(|error| system("bind", error))?;
-        let name = sender.local_addr().map_err(|error| system("getsockname", error))?;
-        socket.connect(&name).map_err(|error| system("connect", error))?;
-    }
-    let sent = sender
-        .send_to(bytes, &SockAddr::from(target))
-        .map_err(|error| EngineError::system("send to", target.to_string(), error));
-    if shared {
-        disconnect(socket).map_err(|error| system("disconnect", error))?;
-    }
-    sent.map(|_| ())
 }
 
 #[cfg(test)]
