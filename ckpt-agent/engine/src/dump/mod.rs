@@ -8,6 +8,7 @@ mod collect;
 mod connects;
 mod detached;
 mod files;
+mod inside;
 mod namespaces;
 mod offers;
 pub(super) mod pages;

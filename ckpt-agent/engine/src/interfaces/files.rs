@@ -51,7 +51,7 @@ pub(super) const COMMANDS: &[Row] = &[
     ("F_OFD_SETLKW", Kept, ""),
     ("F_SETLEASE", Kept, "see Limits for files that travel with the image"),
     ("F_GETLEASE", Nothing, ""),
-    ("F_NOTIFY", Default, "no call tells of it"),
+    ("F_NOTIFY", Refused, ""),
     ("F_DUPFD_QUERY", Nothing, ""),
     ("F_CREATED_QUERY", Nothing, ""),
     ("F_CANCELLK", Nothing, ""),

@@ -1,11 +1,11 @@
 //! Directories that are open for reading.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::super::error::{EngineError, Result};
+use super::super::error::{EngineError, Refusal, Result};
 use super::super::inodes;
 use super::super::sys::abi;
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
@@ -27,12 +27,29 @@ pub struct Directory {
     pub session: bool,
 }
 
+/// No call tells what a directory is watched for (fcntl(2), F_NOTIFY). But only that gives one an owner
+/// (fs/notify/dnotify/dnotify.c, fcntl_dirnotify).
+fn refuse_watched(probe: &Probe) -> Result<()> {
+    if probe.flags & libc::O_PATH != 0 {
+        return Ok(());
+    }
+    // SAFETY: F_GETOWN touches no memory.
+    let owner = unsafe { libc::fcntl(probe.copy.as_raw_fd(), libc::F_GETOWN) };
+    if owner == 0 {
+        return Ok(());
+    }
+    let what = "a directory that is watched (F_NOTIFY)";
+    Err(Refusal::new(what, "watch it by inotify(7), or close it while checkpoints are taken")
+        .into())
+}
+
 impl Directory {
     /// Reads a description, which may be O_PATH.
     ///
     /// # Errors
     /// What /proc does not tell.
     pub fn of(probe: &Probe, context: &DumpContext) -> Result<Self> {
+        refuse_watched(probe)?;
         let deleted = !paths::leads_to_it(probe);
         let path = if deleted { paths::without_mark(&probe.link) } else { &probe.link };
         Ok(Self {

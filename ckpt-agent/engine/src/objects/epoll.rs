@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::FileId;
 use super::super::sys::dup3::dup3;
+use super::super::sys::poll::poll_one;
 use super::super::sys::stat::identity;
 use super::super::sys::{abi, kcmp};
 use super::{DumpContext, Fate, Found, Object, ObjectKind, Probe, RestoreContext, Saved};
@@ -31,6 +33,12 @@ const ANY_EVENT: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLPRI | libc::
 pub struct Epoll {
     /// Its registrations.
     pub registrations: Vec<Registration>,
+    /// Nothing waits to be told: what is true of edge-triggered registrations was told before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quiet: bool,
+    /// Busy polling, where the program has set it (EPIOCSPARAMS).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polling: Option<Polling>,
 }
 
 /// One registration: EPOLL_CTL_ADD.
@@ -76,6 +84,12 @@ impl Registration {
         self.events & !PRIVATE_BITS == 0
     }
 
+    /// Edge-triggered, and it goes on telling.
+    fn is_edge(&self) -> bool {
+        let flags = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
+        self.events & flags == libc::EPOLLET as u32
+    }
+
     /// With which events one that has fired is made, so that it fires once more.
     pub fn fires_once_more(&self) -> Option<u32> {
         self.is_disabled().then_some(self.events | ANY_EVENT)
@@ -95,7 +109,11 @@ impl ObjectKind for Epoll {
             let what = format!("an epoll instance with more than {LIMIT} registrations");
             return Err(Refusal::new(what, "use several instances").into());
         }
-        Ok(Self { registrations })
+        let ready = poll_one(&probe.copy, libc::POLLIN, Duration::ZERO)
+            .map_err(|error| EngineError::system("poll", "an epoll instance", error))?;
+        let edges = registrations.iter().any(Registration::is_edge);
+        let quiet = edges && ready & libc::POLLIN == 0;
+        Ok(Self { registrations, quiet, polling: Polling::of(probe.copy.as_fd()) })
     }
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
@@ -132,7 +150,13 @@ impl ObjectKind for Epoll {
             let fd = Errno::result(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
                 .map_err(|errno| EngineError::system("epoll_create1", "an instance", errno))?;
             // SAFETY: the kernel just made this descriptor for us alone.
-            context.park(saved.id, unsafe { OwnedFd::from_raw_fd(fd) })?;
+            let made = unsafe { OwnedFd::from_raw_fd(fd) };
+            if let Some(polling) = saved.object.polling {
+                if let Err(errno) = polling.set(made.as_fd()) {
+                    context.warn(format!("epoll: busy polling is not set again ({errno})"));
+                }
+            }
+            context.park(saved.id, made)?;
         }
         Ok(())
     }
@@ -143,6 +167,80 @@ impl ObjectKind for Epoll {
 
     fn when_divided(&self, _flags: i32) -> Fate {
         Fate::Again
+    }
+}
+
+/// Edges that were told before are taken once more, so that nobody is told of them again. This is the last thing that is done
+/// before the job goes on, when all is true of the targets that was. Only where every registration that
+/// can be ready is edge-triggered nothing else could be lost by it.
+///
+/// # Errors
+/// Failed system calls.
+pub(super) fn quieten(all: &[Saved<'_, Epoll>], context: &RestoreContext<'_>) -> Result<()> {
+    for saved in all.iter().filter(|saved| saved.object.quiet && context.needs(saved.id)) {
+        let epoll = context.parked(saved.id)?;
+        // One that fires once and has not fired would not fire any more.
+        let once =
+            |one: &Registration| one.events & libc::EPOLLONESHOT as u32 != 0 && !one.is_disabled();
+        if saved.object.registrations.iter().any(once) {
+            continue;
+        }
+        for _ in &saved.object.registrations {
+            let mut told = libc::epoll_event { events: 0, u64: 0 };
+            // SAFETY: the kernel stores at most one event, which outlives the call.
+            let count = unsafe { libc::epoll_wait(epoll.as_raw_fd(), &raw mut told, 1, 0) };
+            match Errno::result(count) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(EngineError::system("epoll_wait", "edges", errno)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// struct epoll_params (include/uapi/linux/eventpoll.h), since Linux 6.9.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Polling {
+    /// Microseconds.
+    pub microseconds: u32,
+    /// Packets at once.
+    pub budget: u16,
+    /// Interrupts are put off meanwhile.
+    pub preferred: bool,
+}
+
+/// EPIOCSPARAMS and EPIOCGPARAMS: eight bytes.
+const SET_POLLING: u32 = 0x4008_8a01;
+const GET_POLLING: u32 = 0x8008_8a02;
+
+impl Polling {
+    /// None: there is none, or the kernel has it not.
+    fn of(epoll: BorrowedFd<'_>) -> Option<Self> {
+        let mut bytes = [0u8; 8];
+        // SAFETY: the kernel stores as many bytes, which outlive the call.
+        let answer =
+            unsafe { libc::ioctl(epoll.as_raw_fd(), GET_POLLING as _, bytes.as_mut_ptr()) };
+        if answer != 0 || bytes == [0; 8] {
+            return None;
+        }
+        let [a, b, c, d, low, high, preferred, _] = bytes;
+        Some(Self {
+            microseconds: u32::from_ne_bytes([a, b, c, d]),
+            budget: u16::from_ne_bytes([low, high]),
+            preferred: preferred != 0,
+        })
+    }
+
+    fn set(self, epoll: BorrowedFd<'_>) -> nix::Result<()> {
+        let mut bytes = [0u8; 8];
+        bytes[..4].copy_from_slice(&self.microseconds.to_ne_bytes());
+        bytes[4..6].copy_from_slice(&self.budget.to_ne_bytes());
+        bytes[6] = u8::from(self.preferred);
+        // SAFETY: the kernel reads as many bytes, which outlive the call.
+        let answer =
+            unsafe { libc::ioctl(epoll.as_raw_fd(), SET_POLLING as _, bytes.as_mut_ptr()) };
+        Errno::result(answer).map(drop)
     }
 }
 

@@ -158,6 +158,15 @@ pub fn registrations_of_signals<'g>(
     epoll::of_signals(&all, context)
 }
 
+/// What has been told of edge-triggered registrations before is not told again.
+///
+/// # Errors
+/// As [`ObjectKind::wire`].
+pub fn quieten(files: &[OpenFile], context: &mut RestoreContext<'_>) -> Result<()> {
+    let all = Object::epoll(files, context);
+    epoll::quieten(&all, context)
+}
+
 /// What has to be done once nothing of a restore touches files any more.
 ///
 /// # Errors

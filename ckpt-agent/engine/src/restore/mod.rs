@@ -52,7 +52,8 @@ use super::job_init::{World, groups_outside};
 use super::late;
 use super::locks;
 use super::objects::{
-    ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen, watch_again,
+    ControllingTerminal, Object, RestoreContext, controlling_terminals, quieten, reopen,
+    watch_again,
 };
 use super::proc::read_maps;
 use super::split::standin::Link;
@@ -411,6 +412,7 @@ fn rebuild(
     rings::register_buffers(&mut furnished, image, context)?;
     rings::register_places(&mut furnished, context)?;
     signal_readers::register(&mut furnished, image, context)?;
+    quieten(&image.graph.files, context)?;
     let complete = |mut one: Furnished<'_>| {
         let image = one.image;
         if !context.graph.sharing_of(image.pid).is_some_and(|one| one.descriptors) {

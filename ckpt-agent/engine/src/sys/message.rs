@@ -15,6 +15,8 @@ pub struct Received {
     pub control: usize,
     /// The sender's socket address behind its family, empty where it has none.
     pub from: Vec<u8>,
+    /// Its process (SCM_CREDENTIALS), where that was asked for and there was room.
+    pub process: Option<i32>,
 }
 
 /// SCM_MAX_FD (include/net/scm.h)
@@ -94,10 +96,36 @@ impl Drop for Nowhere {
 }
 
 /// The descriptors out of ancillary data; those of senders are closed.
-fn descriptors(mut bytes: &[u8]) -> Vec<OwnedFd> {
+fn descriptors(bytes: &[u8]) -> Vec<OwnedFd> {
+    let mut found = Vec::new();
+    each_part(bytes, &mut |kind, data| {
+        if matches!(kind, libc::SCM_RIGHTS | SCM_PIDFD) {
+            let numbers = data.chunks_exact(4).filter_map(|four| four.try_into().ok());
+            for number in numbers.map(i32::from_ne_bytes) {
+                // SAFETY: the kernel just made this descriptor for us alone.
+                let fd = unsafe { OwnedFd::from_raw_fd(number) };
+                found.extend((kind == libc::SCM_RIGHTS).then_some(fd));
+            }
+        }
+    });
+    found
+}
+
+/// The process out of ancillary data (struct ucred begins with it).
+fn process(bytes: &[u8]) -> Option<i32> {
+    let mut found = None;
+    each_part(bytes, &mut |kind, data| {
+        if kind == libc::SCM_CREDENTIALS {
+            found = data.get(..4).and_then(|four| four.try_into().ok()).map(i32::from_ne_bytes);
+        }
+    });
+    found
+}
+
+/// Each part of the socket level: its type and content.
+fn each_part(mut bytes: &[u8], each: &mut dyn FnMut(i32, &[u8])) {
     let head = size_of::<libc::cmsghdr>();
     let word = size_of::<usize>();
-    let mut found = Vec::new();
     while bytes.len() >= head {
         // struct cmsghdr: a length as long as a word, level, type.
         let mut length = [0; size_of::<usize>()];
@@ -109,17 +137,11 @@ fn descriptors(mut bytes: &[u8]) -> Vec<OwnedFd> {
         };
         let (level, kind) = (number(head - 8), number(head - 4));
         let Some(data) = bytes.get(head..length) else { break };
-        if level == Some(libc::SOL_SOCKET) && matches!(kind, Some(libc::SCM_RIGHTS | SCM_PIDFD)) {
-            let numbers = data.chunks_exact(4).filter_map(|four| four.try_into().ok());
-            for number in numbers.map(i32::from_ne_bytes) {
-                // SAFETY: the kernel just made this descriptor for us alone.
-                let fd = unsafe { OwnedFd::from_raw_fd(number) };
-                found.extend((kind == Some(libc::SCM_RIGHTS)).then_some(fd));
-            }
+        if let (Some(libc::SOL_SOCKET), Some(kind)) = (level, kind) {
+            each(kind, data);
         }
         bytes = bytes.get(length.next_multiple_of(word)..).unwrap_or_default();
     }
-    found
 }
 
 /// Receives one message into `buffer`, with `control` bytes of room for ancillary data, which is
@@ -167,5 +189,8 @@ fn receive_into(
     let raw = unsafe { std::slice::from_raw_parts((&raw const name).cast::<u8>(), named) };
     let from = raw.get(skip..).unwrap_or_default().to_vec();
     let control = header.msg_controllen as usize;
-    Ok((Received { length, flags: header.msg_flags, control, from }, control))
+    let bytes: Vec<u8> =
+        ancillary.iter().flat_map(|word| word.to_ne_bytes()).take(control).collect();
+    let process = process(&bytes);
+    Ok((Received { length, flags: header.msg_flags, control, from, process }, control))
 }

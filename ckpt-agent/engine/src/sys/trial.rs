@@ -52,6 +52,8 @@ pub enum Call {
     Personality,
     /// pkey_mprotect(2)
     PkeyMprotect,
+    /// keyctl(2)
+    Keyctl,
 }
 
 /// How a trial went.
@@ -67,7 +69,7 @@ pub enum Trial {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Kcmp,
         Self::PidfdOpen,
         Self::PidfdGetfd,
@@ -83,6 +85,7 @@ impl Call {
         Self::IoprioGet,
         Self::Personality,
         Self::PkeyMprotect,
+        Self::Keyctl,
     ];
 
     /// The system call's name, as syscalls(2) has it.
@@ -104,6 +107,7 @@ impl Call {
             Self::IoprioGet => "ioprio_get",
             Self::Personality => "personality",
             Self::PkeyMprotect => "pkey_mprotect",
+            Self::Keyctl => "keyctl",
         }
     }
 
@@ -141,6 +145,8 @@ impl Call {
             Self::Personality => (libc::SYS_personality, [-1, 0, 0, 0, 0]),
             // Of no memory: 0
             Self::PkeyMprotect => (libc::SYS_pkey_mprotect, [0, 0, 0, 0, 0]),
+            // No such operation: EOPNOTSUPP
+            Self::Keyctl => (libc::SYS_keyctl, [-1, 0, 0, 0, 0]),
         }
     }
 

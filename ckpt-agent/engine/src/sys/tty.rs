@@ -1,9 +1,11 @@
 //! Terminal requests of ioctl_tty(2) that no crate has.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use super::abi;
+use super::poll::poll_one;
 
 /// TIOCGPKT: packet mode of a master.
 const GET_PACKET_MODE: u32 = 0x8004_5438;
@@ -103,6 +105,15 @@ pub fn set_window_size(fd: impl AsFd, size: WindowSize) -> io::Result<()> {
         ws_ypixel: size.height,
     };
     write_with(fd, libc::TIOCSWINSZ as u32, &raw)
+}
+
+/// Whether a status waits for the next read of the master in packet mode (drivers/tty/n_tty.c, n_tty_poll). Leaving packet
+/// mode would drop it.
+///
+/// # Errors
+/// As poll(2).
+pub fn has_packet_status(master: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(poll_one(master, libc::POLLPRI, Duration::ZERO)? & libc::POLLPRI != 0)
 }
 
 /// Packet mode of a master.

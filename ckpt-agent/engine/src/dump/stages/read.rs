@@ -1,5 +1,6 @@
 //! What processes tell from inside, and the processes that hold their memory from then on.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -16,6 +17,7 @@ use crate::dump::areas::{Planned, Window, check, check_huge, check_watched, plan
 use crate::dump::attributes;
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
+use crate::dump::inside;
 use crate::dump::pages::Pagemap;
 use crate::dump::posix_timers;
 use crate::dump::process;
@@ -182,8 +184,14 @@ impl Quiesced {
         if statuses.first().is_some_and(process::ignores_traps) {
             inside.ignore_traps();
         }
+        let folders: Vec<&Path> =
+            self.context.session_directories.iter().map(PathBuf::as_path).collect();
+        inside::refuse_restricted(&mut remote, &folders).map_err(name)?;
+        inside::refuse_keyrings(&mut remote).map_err(name)?;
         let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
         let Collected { files, descriptors, .. } = &mut self.collected;
+        let own = descriptors.get(&host_pid).map_or(&[][..], Vec::as_slice);
+        inside::unix_peers(&mut remote, own, files).map_err(name)?;
         let mut known = process::Known {
             depth: self.frozen.depth,
             sleeps: &self.frozen.sleeps,

@@ -264,6 +264,10 @@ fn dump_pair(
     let agents = agents.map_err(|error| system("dup", error))?;
     let slave = slaves.first().map(|&place| all[place].probe.copy.as_fd());
     let slave = slave.or(agents.as_ref().map(AsFd::as_fd));
+    if tty::has_packet_status(copy.as_fd()).map_err(|error| system("poll", error))? {
+        let what = "a pseudoterminal with a status in packet mode (TIOCPKT) that is not read yet";
+        return Err(Refusal::passing(what, "it is read soon: try again").into());
+    }
     let buffered = buffered::take_and_put_back(copy.as_fd(), slave, index)?;
     let (session, foreground) = controlling::foreground(copy.as_fd(), context)?;
     let lines = buffered

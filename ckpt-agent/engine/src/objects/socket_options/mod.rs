@@ -16,7 +16,7 @@ use socket2::SockRef;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::restrained::{OVER_SOCKET_OPTIONS, Restrained};
 use super::super::sys::{interface, sockopt};
-use table::{Form, KNOWN, Known, Of, UNCONNECTED};
+use table::{FAST_OPEN_KEY, Form, KNOWN, Known, Of, UNCONNECTED};
 
 /// How long a name or structure an option may be.
 const LONGEST: usize = 2048;
@@ -110,6 +110,7 @@ impl SocketOptions {
         let socket = socket.as_fd();
         if kind.protocol == libc::IPPROTO_TCP {
             refuse_upper_layer(socket)?;
+            refuse_saved_syn(socket)?;
         }
         let connected = kind.is_tcp() && SockRef::from(&socket).peer_addr().is_ok();
         let mut set = BTreeMap::new();
@@ -121,6 +122,9 @@ impl SocketOptions {
             if let Some(value) = read_one(socket, known) {
                 set.insert(known.name.to_owned(), value);
             }
+        }
+        if set.get("fast_open").is_none_or(|length| *length == OptionValue::Int(0)) {
+            set.remove(FAST_OPEN_KEY);
         }
         let size = |name| {
             sockopt::get_int(socket, libc::SOL_SOCKET, name)
@@ -254,6 +258,20 @@ fn refuse_upper_layer(socket: BorrowedFd<'_>) -> Result<()> {
             "close it while checkpoints are taken",
         )
         .into()),
+    }
+}
+
+/// A first packet that was kept (TCP_SAVE_SYN) is told once; the kernel tells how long it is without giving it
+/// (net/ipv4/tcp.c, do_tcp_getsockopt).
+fn refuse_saved_syn(socket: BorrowedFd<'_>) -> Result<()> {
+    let asked = sockopt::get_bytes(socket, libc::IPPROTO_TCP, uapi::TCP_SAVED_SYN, 0);
+    match asked {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(Refusal::passing(
+            "a TCP connection whose first packet is kept and not read yet (TCP_SAVE_SYN)",
+            "it is read soon (TCP_SAVED_SYN): try again",
+        )
+        .into()),
+        _ => Ok(()),
     }
 }
 

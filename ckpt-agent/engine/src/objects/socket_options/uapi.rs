@@ -101,3 +101,7 @@ pub(super) const PACKET_VNET_HDR_SZ: i32 = 24;
 // include/net/udplite.h
 pub(super) const SEND_COVERAGE: i32 = 10;
 pub(super) const RECEIVE_COVERAGE: i32 = 11;
+
+// include/uapi/linux/tcp.h
+pub(super) const TCP_SAVED_SYN: i32 = 28;
+pub(super) const TCP_FASTOPEN_KEY: i32 = 33;

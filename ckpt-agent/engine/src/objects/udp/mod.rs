@@ -1,5 +1,5 @@
-//! UDP sockets, and those of UDP-Lite (RFC 3828). Queued datagrams keep their bytes, their order, and where they have come
-//! from as far as that address can be had.
+//! UDP sockets, and those of UDP-Lite (RFC 3828). Queued datagrams keep their bytes, order and source address, where that is
+//! one of this machine's and can be had for a moment.
 
 mod queue;
 
@@ -45,9 +45,12 @@ pub struct UdpSocket {
     /// Datagrams that were not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received: Vec<BlobId>,
-    /// Where each of them came from.
+    /// From where each of these came, as far as the kernel told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sources: Vec<Option<SocketAddr>>,
+    pub senders: Vec<Option<SocketAddr>>,
+    /// The next call is told ECONNREFUSED: the answer to something that was sent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
 }
 
 impl UdpSocket {
@@ -110,13 +113,13 @@ impl ObjectKind for UdpSocket {
             shut_read: false,
             shut_write: false,
             received: Vec::new(),
-            sources: Vec::new(),
+            senders: Vec::new(),
+            refused: false,
         })
     }
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
         find_shut(all, context)?;
-        queue::read(all, context)?;
         let groups = multicast::listed();
         if groups.is_none() {
             context.warn(
@@ -127,14 +130,11 @@ impl ObjectKind for UdpSocket {
         for found in all {
             let probe = found.probe;
             found.object.groups = multicast::joined(&probe.copy, found.object.v6, &groups)?;
-            if found.object.options.number("udp_cork") != 0
-                && sockopt::unacknowledged(&probe.copy).is_ok_and(|bytes| bytes > 0)
-            {
-                context.warn(format!(
-                    "process {} ({}), descriptor {}: what is held back to be sent (UDP_CORK) will be missing \
-                     after a restart",
-                    probe.pid, probe.comm, probe.fd
-                ));
+            let waiting = queue::waiting(probe, found.object)?;
+            found.object.refused = waiting == queue::Waiting::Refusal;
+            if waiting == queue::Waiting::Datagrams {
+                let v6 = found.object.v6;
+                (found.object.received, found.object.senders) = queue::peek(probe, v6, context)?;
             }
         }
         Ok(())
@@ -157,6 +157,9 @@ impl ObjectKind for UdpSocket {
             made.push((saved, socket));
         }
         queue::fill(&made, is_shared, context)?;
+        for (_, socket) in made.iter().filter(|(saved, _)| saved.object.refused) {
+            queue::be_refused(socket).map_err(|error| system("have refused", error))?;
+        }
         for (saved, socket) in made {
             finish(saved.object, &socket, context)?;
             context.park(saved.id, socket.into())?;

@@ -1,48 +1,86 @@
-//! Datagrams that nobody has read: peeked at by a dump, and sent again by a restore, each from where it had come as far as
-//! that can be had.
+//! Datagrams in a queue, and what else the next call would be told.
 
-use std::collections::HashSet;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use socket2::{SockAddr, Socket};
 
-use super::super::super::error::{EngineError, Result};
+use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::graph::BlobId;
 use super::super::super::sys::disconnect::disconnect;
 use super::super::super::sys::message::receive;
+use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
-use super::super::{DumpContext, Found, Probe, RestoreContext, Saved};
+use super::super::socket_options::OptionValue;
+use super::super::{DumpContext, Probe, RestoreContext, Saved};
 use super::{UdpSocket, system};
 
 /// A datagram is at most this long (udp(7)).
 const LONGEST: usize = 65_536;
+/// How long what was sent may take to leave a network card.
+const LEAVES_WITHIN: Duration = Duration::from_millis(20);
 
-/// Fills in what has not been read, of all sockets.
-pub(super) fn read(all: &mut [Found<'_, UdpSocket>], context: &mut DumpContext) -> Result<()> {
-    let own: HashSet<u16> =
-        all.iter().filter_map(|found| Some(found.object.local?.port())).collect();
-    for found in all {
-        let probe = found.probe;
-        let (received, sources) = peek(probe, found.object.v6, context)?;
-        let strange =
-            |source: &Option<SocketAddr>| source.is_none_or(|source| !own.contains(&source.port()));
-        if sources.iter().any(strange) {
-            context.warn(format!(
-                "process {} ({}), descriptor {}: datagrams not read yet may have another source address after a \
-                 restart",
-                probe.pid, probe.comm, probe.fd
-            ));
+/// What a call would be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// Datagrams, or nothing.
+    Datagrams,
+    /// That a port is closed to which something was sent (ECONNREFUSED).
+    Refusal,
+}
+
+/// Looks without taking anything: a pending error is told to whoever looks at the queue first, and is gone then
+/// (net/core/datagram.c, __skb_try_recv_datagram).
+///
+/// # Errors
+/// Refusals of errors that can't be put back, and of a datagram of which parts are still to come.
+pub(super) fn waiting(probe: &Probe, socket: &UdpSocket) -> Result<Waiting> {
+    refuse_unsent(probe)?;
+    let ready = poll_one(&probe.copy, libc::POLLIN, Duration::ZERO)
+        .map_err(|error| system("poll", error))?;
+    if ready & libc::POLLERR == 0 {
+        return Ok(Waiting::Datagrams);
+    }
+    // What an error queue holds comes with it (ip(7), IP_RECVERR).
+    let numbers = ["receive_errors", "v6_receive_errors", "zero_copy"];
+    let stamps = |name: &&str| match socket.options.set.get(*name) {
+        Some(OptionValue::Bytes(value)) => value.iter().any(|byte| *byte != 0),
+        _ => false,
+    };
+    let queues = numbers.iter().any(|name| socket.options.number(name) != 0)
+        || ["timestamping", "timestamping_new"].iter().any(stamps);
+    if queues || ready & libc::POLLIN != 0 || socket.peer.is_none() {
+        let what = "a UDP socket with an error, or a time stamp, that is not read yet";
+        return Err(passing(probe, what, "it is read soon: try again"));
+    }
+    Ok(Waiting::Refusal)
+}
+
+fn refuse_unsent(probe: &Probe) -> Result<()> {
+    let began = Instant::now();
+    while sockopt::unacknowledged(&probe.copy).is_ok_and(|bytes| bytes > 0) {
+        if began.elapsed() > LEAVES_WITHIN {
+            let what =
+                "a UDP socket with a datagram that is not sent as a whole yet (UDP_CORK, MSG_MORE)";
+            return Err(passing(probe, what, "it is sent soon: try again"));
         }
-        (found.object.received, found.object.sources) = (received, sources);
+        std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
 
-/// Every datagram in the queue, in order, and where each came from, left where they are (socket(7), SO_PEEK_OFF).
-fn peek(
+fn passing(probe: &Probe, what: &str, way_out: &str) -> EngineError {
+    EngineError::from(Refusal::passing(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
+}
+
+/// Every datagram in the queue, in order, left where it is (socket(7), SO_PEEK_OFF), and from where it came.
+///
+/// # Errors
+/// Failed system calls.
+pub(super) fn peek(
     probe: &Probe,
     v6: bool,
     context: &mut DumpContext,
@@ -55,17 +93,17 @@ fn peek(
         .map_err(|error| system("getsockopt SO_PEEK_OFF", error))?;
     set(0)?;
     let mut buffer = vec![0u8; LONGEST];
-    let (mut all, mut sources) = (Vec::new(), Vec::new());
+    let (mut all, mut senders) = (Vec::new(), Vec::new());
     let outcome = loop {
         match receive(&probe.copy, &mut buffer, 0, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
             Ok(message) => {
                 let bytes = buffer.get(..message.length).unwrap_or_default();
                 all.push(context.keep(bytes.to_vec()));
-                sources.push(source(&message.from, v6));
+                senders.push(address(&message.from, v6));
             }
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                // EAGAIN: no more. The other: an ICMP answer that this call has taken note of.
+                // EAGAIN: no more. The other: an ICMP answer that came just now.
                 Some(libc::EAGAIN) => break Ok(()),
                 Some(libc::ECONNREFUSED) => {}
                 _ => break Err(system("peek at", error)),
@@ -74,12 +112,15 @@ fn peek(
     };
     // On every path the program's own offset comes back (-1: none).
     set(before)?;
-    outcome.map(|()| (all, sources))
+    outcome.map(|()| (all, senders))
 }
 
 /// The address out of struct sockaddr_in or sockaddr_in6 behind its family.
-fn source(bytes: &[u8], v6: bool) -> Option<SocketAddr> {
+fn address(bytes: &[u8], v6: bool) -> Option<SocketAddr> {
     let port = u16::from_be_bytes(bytes.get(..2)?.try_into().ok()?);
+    if port == 0 {
+        return None;
+    }
     if !v6 {
         let ip: [u8; 4] = bytes.get(2..6)?.try_into().ok()?;
         return Some((Ipv4Addr::from(ip), port).into());
@@ -103,7 +144,7 @@ pub(super) fn fill(
         let mut strange = 0;
         for (index, blob) in saved.object.received.iter().enumerate() {
             let bytes = context.blob(*blob)?;
-            let from = saved.object.sources.get(index).copied().flatten().map(canonical);
+            let from = saved.object.senders.get(index).copied().flatten().map(canonical);
             let sent = from
                 .is_some_and(|from| send_from(from, (saved, socket), &bytes, shared, made).is_ok());
             if !sent {
@@ -265,4 +306,25 @@ fn send_to_itself(saved: &UdpSocket, socket: &Socket, bytes: &[u8], shared: bool
         disconnect(socket).map_err(|error| system("disconnect", error))?;
     }
     sent.map(|_| ())
+}
+
+/// How long a closed port may take to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
+
+/// Sends something to a port of this machine that is closed, so that the next call is told so.
+///
+/// # Errors
+/// Failed system calls.
+pub(super) fn be_refused(socket: &Socket) -> std::io::Result<()> {
+    let own = socket.local_addr()?.as_socket();
+    let ip = match own {
+        Some(own) if !own.ip().is_unspecified() => own.ip(),
+        Some(own) if own.is_ipv6() => Ipv6Addr::LOCALHOST.into(),
+        _ => Ipv4Addr::LOCALHOST.into(),
+    };
+    // Its port is free once it is closed, and nobody has it so soon.
+    let closed = std::net::UdpSocket::bind(SocketAddr::new(ip, 0))?.local_addr()?;
+    socket.connect(&SockAddr::from(closed))?;
+    socket.send(b"")?;
+    poll_one(socket, 0, ANSWERS_WITHIN).map(drop)
 }

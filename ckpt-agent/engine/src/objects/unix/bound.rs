@@ -38,7 +38,15 @@ impl Bound {
             let aside = Aside::of(&path)?;
             let file = bind_unlinked(socket, name, &path);
             aside.back()?;
-            file?
+            match file {
+                // Where it was is not known for sure, and means nothing without a file.
+                Err(_) if name.directory.is_some() => {
+                    let path = Path::new(OsStr::from_bytes(&name.bytes));
+                    let open = |there: &Path| file_of(there).map_err(std::io::Error::other);
+                    in_any_folder(path, socket, open).map_err(|error| system("bind", error))?.0
+                }
+                file => file?,
+            }
         };
         self.0.insert(name.clone(), file);
         Ok(())
@@ -80,6 +88,37 @@ pub(super) fn in_directory<T>(name: &Name, act: impl FnOnce(&SockAddr) -> T) -> 
     std::env::set_current_dir(&here)
         .map_err(|error| EngineError::system("chdir to", here.display().to_string(), error))?;
     Ok(done)
+}
+
+/// Binds to a relative name in a folder of our own, and does something with the file there, which is gone then. Also how
+/// that went.
+///
+/// # Errors
+/// The name leads out of its folder; failed calls; what `act` returns.
+pub(super) fn in_any_folder<T>(
+    path: &Path,
+    socket: &Socket,
+    act: impl FnOnce(&Path) -> std::io::Result<T>,
+) -> std::io::Result<(T, std::io::Result<()>)> {
+    let leaves = |part: std::path::Component<'_>| part == std::path::Component::ParentDir;
+    if path.components().any(leaves) {
+        return Err(std::io::Error::new(ErrorKind::InvalidInput, "it leads out of its folder"));
+    }
+    // Two restores at once may have one process number, each in its own namespace.
+    let folder = nix::unistd::mkdtemp(&std::env::temp_dir().join(".ckptd-sender-XXXXXX"))?;
+    let done = bind_in(&folder, path, socket).and_then(|()| act(&folder.join(path)));
+    let cleaned = std::fs::remove_dir_all(&folder);
+    done.map(|done| (done, cleaned))
+}
+
+fn bind_in(folder: &Path, path: &Path, socket: &Socket) -> std::io::Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(folder.join(parent))?;
+    }
+    let directory = folder.to_str().map(str::to_owned);
+    let bytes = path.as_os_str().as_bytes().to_vec();
+    let name = Name { bytes, directory, exists: false, bound_to: None, owner: None };
+    in_directory(&name, |address| socket.bind(address)).map_err(std::io::Error::other)?
 }
 
 /// Binds to a free name.

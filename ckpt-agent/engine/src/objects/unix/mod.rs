@@ -1,10 +1,12 @@
 //! Unix sockets (unix(7)): stream, datagram and seqpacket.
 //!
-//! Queues are peeked message by message and never consumed. SO_PEERCRED of a restored connection
-//! names the job's init, which made it: the kernel has no way to set it. Of a listening socket it is who has called
+//! Queues are peeked message by message and never consumed. SO_PEERCRED names the process that has made the connection: at
+//! a restore a child of the init's does so under that number (`made_by`). Of a listening socket it is who has called
 //! listen(2), which the process does once more at its restore.
 
 mod bound;
+mod folder;
+mod made_by;
 mod peers;
 mod queue;
 mod restore;
@@ -46,6 +48,9 @@ pub struct UnixSocket {
     pub name: Option<Name>,
     /// What it is connected to.
     pub link: UnixLink,
+    /// Its peer's process (SO_PEERCRED), if that is still there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_process: Option<Pid>,
     /// Options and buffer sizes.
     pub options: SocketOptions,
     /// What its program has not read: one entry per message, of a stream one in all.
@@ -116,6 +121,9 @@ pub enum UnixLink {
         listener: FileId,
         /// Place in its queue.
         place: u32,
+        /// Which process has it, and most likely connected it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Pid>,
     },
     /// Its peer is an agent's, for another instance.
     Relay {
@@ -141,6 +149,9 @@ pub struct Message {
     /// The open file descriptions that come with it (SCM_RIGHTS).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileId>,
+    /// The process that has sent it, where its receiver wants to know (SO_PASSCRED) and that is still there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Pid>,
 }
 
 /// Copies of all descriptors that are under way to a socket, in their order.
@@ -182,6 +193,7 @@ impl UnixSocket {
     pub(super) fn become_idle(&mut self) {
         self.name = None;
         self.link = UnixLink::None;
+        self.peer_process = None;
         self.received = Vec::new();
         self.shut_read = false;
         self.shut_write = false;
@@ -218,6 +230,7 @@ impl ObjectKind for UnixSocket {
         Ok(Self {
             variety: kind,
             name: name.map(|bytes| named(bytes, probe)),
+            peer_process: None,
             // Completed by `finish`; the backlog by the kernel's list of sockets.
             link: match option(libc::SO_ACCEPTCONN)? {
                 0 => UnixLink::None,
@@ -243,10 +256,11 @@ impl ObjectKind for UnixSocket {
             found.object.received = queue::peek(found.probe, found.object.variety, context)?;
             if !found.object.received.is_empty()
                 && found.object.options.number("pass_credentials") != 0
+                && found.object.received.iter().any(|message| message.by.is_none())
             {
                 context.warn(format!(
                     "process {} ({}), descriptor {}: queued messages will carry the credentials of the \
-                     job's init after a restart",
+                     job's init after a restart, where they are a stream's or of a process that has ended",
                     found.probe.pid, found.probe.comm, found.probe.fd
                 ));
             }
@@ -299,6 +313,8 @@ fn at_path(name: &Name, probe: &Probe) -> Option<Metadata> {
 
 fn seen(name: &Name, probe: &Probe) -> PathBuf {
     let path = Path::new(OsStr::from_bytes(&name.bytes));
+    let path =
+        name.directory.as_ref().map_or_else(|| path.to_owned(), |at| Path::new(at).join(path));
     match path.strip_prefix("/") {
         Ok(below) => Path::new(&format!("/proc/{}/root", probe.host_pid)).join(below),
         Err(_) => Path::new(&format!("/proc/{}/cwd", probe.host_pid)).join(path),
@@ -307,8 +323,15 @@ fn seen(name: &Name, probe: &Probe) -> PathBuf {
 
 impl Name {
     /// Compares what the name leads to with the file that the socket was bound to. `others`: the files of all sockets.
-    fn identify(&mut self, bound_to: Option<u32>, probe: &Probe, others: &HashSet<u32>) {
+    fn identify(
+        &mut self,
+        bound_to: Option<u32>,
+        probe: &Probe,
+        others: &HashSet<u32>,
+        context: &DumpContext,
+    ) {
         self.bound_to = bound_to.filter(|_| self.bytes.first() != Some(&0));
+        self.look_elsewhere(probe, context);
         // What is not there any more can't be another's file.
         let Some(own) = self.bound_to.filter(|_| self.exists) else { return };
         let Some(there) = at_path(self, probe).map(|meta| meta.ino() as u32) else { return };
@@ -321,6 +344,22 @@ impl Name {
         if there != own && (others.contains(&there) || sure()) {
             self.exists = false;
             self.owner = None;
+        }
+    }
+
+    /// A relative path that does not lead to the socket from where its process is now.
+    fn look_elsewhere(&mut self, probe: &Probe, context: &DumpContext) {
+        let is_own = |meta: &Metadata, own| meta.ino() as u32 == own;
+        let Some(own) = self.bound_to.filter(|_| self.directory.is_some()) else { return };
+        if at_path(self, probe).is_some_and(|meta| is_own(&meta, own)) {
+            return;
+        }
+        if let Some(folder) = folder::of(self, own, probe, context) {
+            self.directory = folder.to_str().map(str::to_owned);
+            if let Some(meta) = at_path(self, probe) {
+                self.exists = true;
+                self.owner = Some((meta.uid(), meta.gid(), meta.mode() & 0o7777));
+            }
         }
     }
 }

@@ -1,16 +1,14 @@
 //! Who is connected to whom, from the kernel's list of sockets.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{FileId, Pid};
-use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sock_diag::{self, UnixEntry};
 use super::{
-    DumpContext, External, Found, Probe, UnixKind, UnixLink, UnixSocket, refused, soon, system,
+    DumpContext, External, Found, Probe, UnixKind, UnixLink, UnixSocket, queue, refused, soon,
 };
 
 /// RCV_SHUTDOWN and SEND_SHUTDOWN (include/net/sock.h).
@@ -28,7 +26,7 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
         let bound_to =
             listed.get(&(found.probe.stat.st_ino as u32)).and_then(|entry| entry.bound_to);
         if let Some(name) = &mut found.object.name {
-            name.identify(bound_to, found.probe, &files);
+            name.identify(bound_to, found.probe, &files, context);
         }
     }
     let mut waiting: HashMap<u32, (FileId, u32)> = HashMap::new();
@@ -59,6 +57,9 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
         found.object.shut_read = entry.shutdown & RECEIVE != 0;
         found.object.shut_write = entry.shutdown & SEND != 0;
         let Some(peer) = entry.peer else { continue };
+        found.object.peer_process = getsockopt(&found.probe.copy, PeerCredentials)
+            .ok()
+            .and_then(|peer| context.pids.get(&peer.pid()).copied());
         if let Some(&(listener, place)) = waiting.get(&inode) {
             if entry.send_queue > 0 {
                 return Err(soon(
@@ -67,13 +68,14 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
                     "it will be accepted soon: try again",
                 ));
             }
-            found.object.link = UnixLink::Waiting { listener, place };
+            let by = Some(found.probe.pid);
+            found.object.link = UnixLink::Waiting { listener, place, by };
         } else if let Some(&file) = by_inode.get(&peer) {
             found.object.link = UnixLink::Socket { file };
         } else if let Some(end) = context.relays_of((found.probe.stat.st_dev, peer.into())).pop() {
             found.object.link = UnixLink::Relay { end };
         } else {
-            found.object.link = UnixLink::Gone { reset: has_error(found)? };
+            found.object.link = UnixLink::Gone { reset: queue::has_error(found.probe)? };
             let closed = peer == 0
                 && (found.object.variety == UnixKind::Datagram || entry.shutdown == RECEIVE | SEND);
             if !closed {
@@ -92,12 +94,6 @@ fn caller(probe: &Probe, id: FileId, context: &DumpContext) -> Option<Pid> {
         return None;
     }
     context.pids.get(&host_pid).copied()
-}
-
-fn has_error(found: &Found<'_, UnixSocket>) -> Result<bool> {
-    let ready =
-        poll_one(&found.probe.copy, 0, Duration::ZERO).map_err(|error| system("poll", error))?;
-    Ok(ready & libc::POLLERR != 0)
 }
 
 fn outside(found: &Found<'_, UnixSocket>, context: &mut DumpContext) -> Result<()> {

@@ -36,13 +36,14 @@ pub(super) fn peek(
         if files.len() != peeked.rights {
             return Err(EngineError::odd("the queue of a Unix socket", "it changes"));
         }
-        if kind == UnixKind::Stream && files.is_empty() {
+        if kind == UnixKind::Stream && files.is_empty() && peeked.process.is_none() {
             stream.extend_from_slice(peeked.bytes);
             return Ok(());
         }
         keep_stream(&mut stream, &mut messages, context);
         let from = if kind == UnixKind::Stream { None } else { sender(peeked.from) };
-        messages.push(Message { bytes: context.keep(peeked.bytes.to_vec()), from, files });
+        let by = peeked.process.and_then(|process| context.pids.get(&process).copied());
+        messages.push(Message { bytes: context.keep(peeked.bytes.to_vec()), from, files, by });
         Ok(())
     })?;
     keep_stream(&mut stream, &mut messages, context);
@@ -52,7 +53,7 @@ pub(super) fn peek(
 fn keep_stream(stream: &mut Vec<u8>, messages: &mut Vec<Message>, context: &mut DumpContext) {
     if !stream.is_empty() {
         let bytes = context.keep(std::mem::take(stream));
-        messages.push(Message { bytes, from: None, files: Vec::new() });
+        messages.push(Message { bytes, from: None, files: Vec::new(), by: None });
     }
 }
 
@@ -77,6 +78,7 @@ pub(super) fn in_flight(probe: &Probe, kind: UnixKind, shown: &Shown) -> Result<
 struct Peeked<'a> {
     bytes: &'a [u8],
     from: &'a [u8],
+    process: Option<i32>,
     descriptors: Vec<OwnedFd>,
     /// How many descriptors come with it; one that was shown before shows none.
     rights: usize,
@@ -89,6 +91,17 @@ fn walk(probe: &Probe, kind: UnixKind, shown: &Shown, each: Each<'_>) -> Result<
         sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name)
             .map_err(|error| system("getsockopt", error))
     };
+    let most = match has_error(probe)? {
+        false => None,
+        true if kind == UnixKind::Stream => {
+            Some(sockopt::readable(&probe.copy).map_err(|error| system("ioctl SIOCINQ", error))?)
+        }
+        // Any look at its queue would take it.
+        true => {
+            let what = "a Unix socket with an error that is not read yet";
+            return Err(soon(probe, what, "it is read soon: try again"));
+        }
+    };
     let (offset, credentials) = (get(libc::SO_PEEK_OFF)?, get(libc::SO_PASSCRED)?);
     // Credentials come with messages alone: an empty one looks like the end otherwise.
     let ends = kind == UnixKind::Sequence && is_shut(probe)?;
@@ -96,7 +109,7 @@ fn walk(probe: &Probe, kind: UnixKind, shown: &Shown, each: Each<'_>) -> Result<
         set(probe, libc::SO_PASSCRED, 1)?;
     }
     let taken = match kind {
-        UnixKind::Stream => peek_all(probe, kind, ends, each),
+        UnixKind::Stream => peek_all(probe, kind, ends, most, each),
         _ => peek_messages(probe, kind, ends, shown, each),
     };
     // On every path the program's own offset comes back (-1: none).
@@ -105,6 +118,12 @@ fn walk(probe: &Probe, kind: UnixKind, shown: &Shown, each: Each<'_>) -> Result<
         set(probe, libc::SO_PASSCRED, 0)?;
     }
     taken
+}
+
+/// Whether an error is pending, which the next call would be told and take with it (net/unix/af_unix.c, unix_poll).
+pub(super) fn has_error(probe: &Probe) -> Result<bool> {
+    let ready = poll_one(&probe.copy, 0, Duration::ZERO).map_err(|error| system("poll", error))?;
+    Ok(ready & libc::POLLERR != 0)
 }
 
 fn is_shut(probe: &Probe) -> Result<bool> {
@@ -125,17 +144,19 @@ fn peek_messages(
     let head = match receive_rights(&probe.copy, &mut [0], FLAGS) {
         Ok((message, descriptors)) if message.length == 0 && (!ends || message.control > 0) => {
             let rights = descriptors.len();
-            Some(Item { bytes: Vec::new(), from: message.from, descriptors, rights })
+            let (from, process) = (message.from, message.process);
+            Some(Item { bytes: Vec::new(), from, process, descriptors, rights })
         }
         Ok(_) => None,
         Err(error) if is_no_more(&error) => None,
         Err(error) => return Err(system("peek at", error)),
     };
     let mut visible = Vec::new();
-    peek_all(probe, kind, ends, &mut |peeked| {
+    peek_all(probe, kind, ends, None, &mut |peeked| {
         visible.push(Item {
             bytes: peeked.bytes.to_vec(),
             from: peeked.from.to_vec(),
+            process: peeked.process,
             descriptors: peeked.descriptors,
             rights: peeked.rights,
         });
@@ -144,8 +165,8 @@ fn peek_messages(
     let cookie = cookie_of(probe.copy.as_fd())
         .ok_or_else(|| EngineError::odd("SO_COOKIE", "a Unix socket has none"))?;
     for item in shown.complete(cookie, head, visible) {
-        let Item { bytes, from, descriptors, rights } = item;
-        each(Peeked { bytes: &bytes, from: &from, descriptors, rights })?;
+        let Item { bytes, from, process, descriptors, rights } = item;
+        each(Peeked { bytes: &bytes, from: &from, process, descriptors, rights })?;
     }
     Ok(())
 }
@@ -169,18 +190,27 @@ fn set(probe: &Probe, option: i32, value: i32) -> Result<()> {
 
 const FLAGS: i32 = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
 
-/// `ends`: it is shut, so that credentials tell messages from the end.
-fn peek_all(probe: &Probe, kind: UnixKind, ends: bool, each: Each<'_>) -> Result<()> {
+/// `ends`: it is shut, so that credentials tell messages from the end. `most`: how many bytes there are, where a look beyond
+/// them would take the error that waits behind them (unix_stream_read_generic()).
+fn peek_all(
+    probe: &Probe,
+    kind: UnixKind,
+    ends: bool,
+    most: Option<usize>,
+    each: Each<'_>,
+) -> Result<()> {
     set_offset(probe, 0)?;
     let mut offset = 0i32;
     let mut total = 0;
     let mut buffer = vec![0u8; USUAL];
+    let left = |total: usize| most.map_or(usize::MAX, |most| most.saturating_sub(total));
     // Room for the sender's credentials where they are asked for, and for descriptors only where there are some.
     let credentials = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PASSCRED)
         .is_ok_and(|value| value != 0);
     let room = if credentials { CREDENTIALS } else { 0 };
-    loop {
-        let mut message = match receive(&probe.copy, &mut buffer, room, FLAGS) {
+    while left(total) > 0 {
+        let part = buffer.len().min(left(total));
+        let mut message = match receive(&probe.copy, &mut buffer[..part], room, FLAGS) {
             Ok(message) => message,
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
             Err(error) if is_no_more(&error) => break,
@@ -210,7 +240,7 @@ fn peek_all(probe: &Probe, kind: UnixKind, ends: bool, each: Each<'_>) -> Result
                 message = receive(&probe.copy, &mut buffer[..plain], room, FLAGS)
                     .map_err(|error| system("peek at", error))?;
             } else {
-                (message, descriptors) = receive_rights(&probe.copy, &mut buffer, FLAGS)
+                (message, descriptors) = receive_rights(&probe.copy, &mut buffer[..part], FLAGS)
                     .map_err(|error| system("peek at", error))?;
             }
         }
@@ -226,7 +256,8 @@ fn peek_all(probe: &Probe, kind: UnixKind, ends: bool, each: Each<'_>) -> Result
         offset = offset.saturating_add(length as i32);
         let bytes = buffer.get(..length).unwrap_or_default();
         let rights = descriptors.len();
-        each(Peeked { bytes, from: &message.from, descriptors, rights })?;
+        let process = message.process;
+        each(Peeked { bytes, from: &message.from, process, descriptors, rights })?;
     }
     Ok(())
 }

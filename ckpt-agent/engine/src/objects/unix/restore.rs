@@ -3,22 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use socket2::{Domain, MsgHdr, SockRef, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
-use super::super::super::graph::{FileId, RelayEnd};
+use super::super::super::graph::{FileId, Pid, RelayEnd};
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{Moment, SO_BUF_LOCK, set_send_buffer};
 use super::bound::Bound;
+use super::made_by::{by, two_by};
 use super::senders::{self, Sent};
 use super::{KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, system};
 
 /// Sent at once on a stream.
 const PIECE: usize = 32 * 1024;
+
+/// Of listeners of ours.
+const TEMPORARY_BACKLOG: i32 = 16;
 
 type Made = BTreeMap<FileId, OwnedFd>;
 
@@ -155,9 +159,11 @@ impl<'a> Work<'a> {
     /// Two connected sockets with the names of `one` and `other`.
     fn connected(&mut self, one: &UnixSocket, other: &UnixSocket) -> Result<(OwnedFd, OwnedFd)> {
         if one.variety == UnixKind::Datagram || (one.name.is_none() && other.name.is_none()) {
-            let (a, b) = Socket::pair(Domain::UNIX, socket_type(one.variety), None)
-                .map_err(|error| system("socketpair", error))?;
-            return Ok((a.into(), b.into()));
+            return two_by(one.peer_process.or(other.peer_process), || {
+                let (a, b) = Socket::pair(Domain::UNIX, socket_type(one.variety), None)?;
+                Ok([a.into_raw_fd(), b.into_raw_fd()])
+            })
+            .map_err(|error| system("socketpair", error));
         }
         let listens = |socket: &UnixSocket| {
             self.by_id.values().any(|listener| {
@@ -178,8 +184,13 @@ impl<'a> Work<'a> {
         }
         let (listener, name) = self.listener(one, &name)?;
         let listener = SockRef::from(&listener);
+        if other.peer_process.is_some() {
+            let backlog = self.backlog(&name);
+            by(other.peer_process, || listener.listen(backlog))
+                .map_err(|error| system("listen on", error))?;
+        }
         self.bound
-            .reach(&name, |address| client.connect(address))?
+            .reach(&name, |address| by(one.peer_process, || client.connect(address)))?
             .map_err(|error| system("connect", error))?;
         let (server, _) = listener.accept().map_err(|error| system("accept", error))?;
         Ok((server.into(), client.into()))
@@ -198,7 +209,7 @@ impl<'a> Work<'a> {
                 if !self.temporary.contains_key(name) {
                     let made = new_socket(like.variety)?;
                     self.bound.bind(&made, name)?;
-                    made.listen(16).map_err(|error| system("listen on", error))?;
+                    made.listen(TEMPORARY_BACKLOG).map_err(|error| system("listen on", error))?;
                     self.temporary.insert(name.clone(), made.into());
                 }
                 self.temporary.get(name)
@@ -211,18 +222,29 @@ impl<'a> Work<'a> {
         Ok((copy, bound_as.unwrap_or_else(|| name.clone())))
     }
 
+    /// Of the job's listener at a name, or a temporary one.
+    fn backlog(&self, name: &Name) -> i32 {
+        let known = self.by_id.values().find_map(|socket| match socket.link {
+            UnixLink::Listening { backlog, .. } if socket.name.as_ref() == Some(name) => {
+                Some(backlog)
+            }
+            _ => None,
+        });
+        known.unwrap_or(TEMPORARY_BACKLOG)
+    }
+
     /// Connections not yet accepted, in the order of their arrival.
     fn waiting(&mut self) -> Result<()> {
-        let mut waiting: Vec<(FileId, u32, FileId)> = self
+        let mut waiting: Vec<(FileId, u32, FileId, Option<Pid>)> = self
             .by_id
             .iter()
             .filter_map(|(&id, socket)| match socket.link {
-                UnixLink::Waiting { listener, place } => Some((listener, place, id)),
+                UnixLink::Waiting { listener, place, by } => Some((listener, place, id, by)),
                 _ => None,
             })
             .collect();
         waiting.sort_unstable();
-        for (listener, _, id) in waiting {
+        for (listener, _, id, process) in waiting {
             let socket = self.by_id[&id];
             let name = self
                 .by_id
@@ -240,8 +262,13 @@ impl<'a> Work<'a> {
                 self.bound.bind(&client, own)?;
             }
             client.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
+            if let (Some(listens), Some(at)) = (socket.peer_process, self.made.get(&listener)) {
+                let backlog = self.backlog(&name);
+                by(Some(listens), || SockRef::from(at).listen(backlog))
+                    .map_err(|error| system("listen on", error))?;
+            }
             self.bound
-                .reach(&name, |address| client.connect(address))?
+                .reach(&name, |address| by(process, || client.connect(address)))?
                 .map_err(|error| system("connect", error))?;
             client.set_nonblocking(false).map_err(|error| system("fcntl", error))?;
             self.made.insert(id, client.into());
@@ -251,6 +278,13 @@ impl<'a> Work<'a> {
 
     fn fill(&self, context: &mut RestoreContext) -> Result<()> {
         for (&id, &socket) in &self.by_id {
+            if let Some(fd) = self.made.get(&id).filter(|_| !socket.received.is_empty()) {
+                // A message bears its sender's process where one of the two asks for it (net/unix/af_unix.c,
+                // unix_maybe_add_creds).
+                let wanted = socket.options.number("pass_credentials");
+                sockopt::set_int(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, wanted)
+                    .map_err(|error| system("setsockopt", error))?;
+            }
             for message in &socket.received {
                 let bytes = context.blob(message.bytes)?;
                 if socket.variety == UnixKind::Datagram && !self.closed_peers.contains_key(&id) {
@@ -272,14 +306,15 @@ impl<'a> Work<'a> {
                 let room = i32::try_from(bytes.len().saturating_mul(4)).unwrap_or(i32::MAX / 2);
                 grow(sender, room.saturating_add(1 << 20));
                 let mut files = self.files(message, context)?;
+                let by = sender_of(socket, message);
                 let step =
                     if socket.variety == UnixKind::Stream { PIECE } else { bytes.len().max(1) };
                 for piece in bytes.chunks(step) {
-                    send_now(sender, piece, &std::mem::take(&mut files))?;
+                    send_as(by, sender, piece, &std::mem::take(&mut files))?;
                 }
                 if !files.is_empty() || bytes.is_empty() && socket.variety != UnixKind::Stream {
                     // A message without a byte.
-                    send_now(sender, &[], &files)?;
+                    send_as(by, sender, &[], &files)?;
                 }
             }
         }
@@ -317,7 +352,7 @@ impl<'a> Work<'a> {
         };
         if let Some(sender) = of_pair {
             grow(sender, 1 << 20);
-            return send_now(sender, bytes, &files);
+            return send_as(sender_of(socket, message), sender, bytes, &files);
         }
         let Some(name) = &socket.name else {
             return Err(EngineError::Damaged(format!(
@@ -328,8 +363,9 @@ impl<'a> Work<'a> {
         let send = |sender: &SockRef<'_>| {
             self.bound.reach(name, |address| {
                 let (parts, rights) = ([IoSlice::new(bytes)], rights(&files));
-                let message = MsgHdr::new().with_addr(address).with_buffers(&parts);
-                sender.sendmsg(&message.with_control(&rights), libc::MSG_DONTWAIT)
+                let datagram = MsgHdr::new().with_addr(address).with_buffers(&parts);
+                let datagram = datagram.with_control(&rights);
+                by(message.by, || sender.sendmsg(&datagram, libc::MSG_DONTWAIT).map(drop))
             })
         };
         if let Some(sender) = by_name.and_then(|(sender, _)| self.made.get(sender)) {
@@ -339,7 +375,7 @@ impl<'a> Work<'a> {
         if let Some(from) = &message.from {
             let own = new_socket(UnixKind::Datagram)?;
             let sent = senders::send_as(from, &own, |own| {
-                send(&SockRef::from(own)).map_err(std::io::Error::other)?.map(|_| ())
+                send(&SockRef::from(own)).map_err(std::io::Error::other)?
             });
             let from = String::from_utf8_lossy(from).replace('\0', "@");
             match sent {
@@ -475,6 +511,22 @@ fn rights(files: &[RawFd]) -> Vec<u8> {
     bytes.extend(files.iter().flat_map(|fd| fd.to_ne_bytes()));
     bytes.resize(bytes.len().next_multiple_of(size_of::<usize>()), 0);
     bytes
+}
+
+/// Whom a message is from, where its receiver asks: of a process that has ended no number is known, but most likely it has
+/// made the connection.
+fn sender_of(socket: &UnixSocket, message: &Message) -> Option<Pid> {
+    let asks = socket.options.number("pass_credentials") != 0;
+    message.by.or(socket.peer_process).filter(|_| asks)
+}
+
+/// As another process, which the receiver is told where it asks for it.
+fn send_as(process: Option<Pid>, through: &OwnedFd, bytes: &[u8], files: &[RawFd]) -> Result<()> {
+    if process.is_none() {
+        return send_now(through, bytes, files);
+    }
+    by(process, || send_now(through, bytes, files).map_err(std::io::Error::other))
+        .map_err(|error| system("send on", error))
 }
 
 fn send_now(through: &OwnedFd, mut bytes: &[u8], mut files: &[RawFd]) -> Result<()> {

@@ -11,7 +11,7 @@ use socket2::{SockAddr, Socket, Type};
 
 use super::super::aside::Aside;
 use super::Name;
-use super::bound::{in_directory, is_dead};
+use super::bound::{in_any_folder, is_dead};
 
 /// What became of the name after the datagram was sent. Only what fails before that is an error: whoever is given one may
 /// send the datagram in another way.
@@ -61,25 +61,7 @@ fn in_a_folder(
     socket: &Socket,
     send: impl FnOnce(&Socket) -> Result<()>,
 ) -> Result<Sent> {
-    let leaves = |part: std::path::Component<'_>| part == std::path::Component::ParentDir;
-    if path.components().any(leaves) {
-        return Err(Error::new(ErrorKind::InvalidInput, "it leads out of its folder"));
-    }
-    // Two restores at once may have one process number, each in its own namespace.
-    let folder = nix::unistd::mkdtemp(&std::env::temp_dir().join(".ckptd-sender-XXXXXX"))?;
-    let sent = bind_in(&folder, path, socket).and_then(|()| send(socket));
-    let cleaned = std::fs::remove_dir_all(&folder);
-    sent.map(|()| Sent::and(cleaned))
-}
-
-fn bind_in(folder: &Path, path: &Path, socket: &Socket) -> Result<()> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(folder.join(parent))?;
-    }
-    let directory = folder.to_str().map(str::to_owned);
-    let bytes = path.as_os_str().as_bytes().to_vec();
-    let name = Name { bytes, directory, exists: false, bound_to: None, owner: None };
-    in_directory(&name, |address| socket.bind(address)).map_err(Error::other)?
+    in_any_folder(path, socket, |_| send(socket)).map(|((), cleaned)| Sent::and(cleaned))
 }
 
 /// Whoever misses the file of a dead socket for a moment finds what connects to it refused either way; all else stays.

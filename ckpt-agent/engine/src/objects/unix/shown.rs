@@ -32,6 +32,8 @@ pub(super) struct Item {
     pub(super) bytes: Vec<u8>,
     /// sun_path of its sender.
     pub(super) from: Vec<u8>,
+    /// Its sender's process, as this machine numbers it, where the message tells.
+    pub(super) process: Option<i32>,
     /// The descriptors that come with it, if it was shown.
     pub(super) descriptors: Vec<OwnedFd>,
     /// How many come with it.
