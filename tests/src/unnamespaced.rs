@@ -129,6 +129,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "unixabstract",
             "unixpair",
             "unixpath",
+            "unixpeer",
             "uringshared",
             "uringsingle",
             "usernamespace",
@@ -156,5 +157,7 @@ const NEED_NUMBERS: &[Excuse] = &[
 ];
 
 /// Programs that look at what only privilege over the machine can put back.
-const NEED_PRIVILEGE: &[Excuse] =
-    &[("reads the path of its program, which without privilege stays ckptd's", &["cmdline"])];
+const NEED_PRIVILEGE: &[Excuse] = &[
+    ("reads the path of its program, which without privilege stays ckptd's", &["cmdline"]),
+    ("a peer's number is one that has to be asked for", &["unixpeer"]),
+];

@@ -3,7 +3,9 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
+use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::tty::{self, WindowSize};
 use super::super::testing::{dump, try_dump};
 use super::super::{DumpContext, StdioRole};
@@ -157,6 +159,10 @@ fn stopped_packet_mode_and_closed_slaves() {
     let (master, slave) = pair();
     write(&slave, b"before");
     write(&master, b"\x13");
+    // In packet mode a stop would leave a status to be read.
+    while poll_one(&slave, libc::POLLOUT, Duration::ZERO).unwrap() & libc::POLLOUT != 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     tty::set_packet_mode(&master, true).unwrap();
     let dumped = dump(&[master.as_fd(), slave.as_fd()]);
     drop((master, slave));
