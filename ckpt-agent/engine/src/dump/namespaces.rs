@@ -2,8 +2,11 @@
 //! before the first call is made inside of any process.
 
 mod content;
+mod memory_files;
+mod mounts;
+mod seen;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing};
+use super::super::proc::mounts::Mounts;
 use super::super::sys::stat::identity;
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
@@ -48,6 +52,8 @@ pub struct Own {
     of: BTreeMap<i32, Vec<u32>>,
     /// Places by the kernel's name of the namespace.
     known: HashMap<(&'static str, String), u32>,
+    /// Mounts that are as in the job's own mount namespace, by their numbers.
+    unchanged: BTreeSet<i32>,
 }
 
 impl Own {
@@ -61,6 +67,7 @@ impl Own {
         for process in processes {
             own.look_at(init, &of_init, process).map_err(|error| (process.host_pid, error))?;
         }
+        own.check_seen(init, processes)?;
         Ok(own)
     }
 
@@ -106,7 +113,10 @@ impl Own {
             "uts" => NamespaceContent::Uts { host: String::new(), domain: String::new() },
             "ipc" => content::ipc(pid)?,
             "net" => content::network(pid)?,
-            "mnt" => content::mounts(init, pid)?,
+            "mnt" => {
+                let owner = self.owner(init, pid, file, what)?;
+                self.mounts(init, pid, owner.is_none())?
+            }
             "cgroup" => NamespaceContent::Cgroup,
             _ => return Err(refuse(format!("is in {what} of its own"))),
         };
@@ -115,6 +125,42 @@ impl Own {
         self.all.push(OwnNamespace { owner, content });
         self.known.insert((file, name), place);
         Ok(place)
+    }
+
+    /// What is mounted in a mount namespace. `of_job`: it belongs to the job's user namespace.
+    fn mounts(&mut self, init: i32, pid: i32, of_job: bool) -> Result<NamespaceContent> {
+        let of = |pid: i32| content::file_of(pid, "mountinfo");
+        let (home, own) = (of(init)?, of(pid)?);
+        if content::mounted(&home) == content::mounted(&own) {
+            return Ok(NamespaceContent::Mounts);
+        }
+        let [home, own] = [home, own].map(|text| {
+            Mounts::parse(&text).ok_or_else(|| EngineError::odd("mountinfo", text.clone()))
+        });
+        let (home, own) = (home?, own?);
+        let planned = mounts::plan(pid, &home, &own, content::maker(pid, of_job)?)?;
+        self.unchanged.extend(home.all.iter().map(|mount| mount.id));
+        self.unchanged.extend(planned.unchanged);
+        Ok(planned.content)
+    }
+
+    /// Looks at what all processes have open, in a job with mounts of its own.
+    fn check_seen(
+        &self,
+        init: i32,
+        processes: &[StoppedProcess],
+    ) -> Result<(), (i32, EngineError)> {
+        if !self.all.iter().any(|one| one.content.has_own_mounts()) {
+            return Ok(());
+        }
+        let seen = seen::Seen { init, unchanged: &self.unchanged };
+        for process in processes {
+            let pid = process.host_pid;
+            let mut places = self.of.get(&pid).into_iter().flatten();
+            let inside = places.any(|place| self.all[*place as usize].content.has_own_mounts());
+            seen.check(pid, inside).map_err(|error| (pid, error))?;
+        }
+        Ok(())
     }
 
     /// The user namespace that a namespace belongs to; that of a user namespace is the one that it was made in.

@@ -2,6 +2,7 @@
 //! `procfs` crate.
 
 mod maps;
+pub mod mounts;
 mod program;
 mod root;
 mod walk;
@@ -10,6 +11,6 @@ pub use maps::{Mapping, around, read_maps, read_smaps};
 pub use program::must_be_own;
 pub use root::root_directory;
 pub use walk::{
-    Threads, children, descendants, inner_number, is_ended, is_ending, is_io_worker, parent,
-    read_text, shown_by, start_time, thread_numbers,
+    Threads, children, descendants, descriptor_numbers, inner_number, is_ended, is_ending,
+    is_io_worker, parent, read_text, shown_by, start_time, thread_numbers,
 };

@@ -6,7 +6,7 @@ use tracing::debug_span;
 
 use super::{DumpSettings, Quiesced};
 use crate::doing::{self, Thing};
-use crate::dump::collect::{add_unopened_queues, collect, descriptor_numbers};
+use crate::dump::collect::{add_unopened_queues, collect};
 use crate::dump::namespaces;
 use crate::dump::process;
 use crate::dump::sharing;
@@ -21,7 +21,8 @@ use crate::late::{Names, filters_of};
 use crate::leases::Leased;
 use crate::objects::{DumpContext, Object, is_watched};
 use crate::proc::{
-    Mapping, descendants, inner_number, must_be_own, read_smaps, read_text, shown_by,
+    Mapping, descendants, descriptor_numbers, inner_number, must_be_own, read_smaps, read_text,
+    shown_by,
 };
 use crate::sys::pidfd::PidFd;
 use crate::sys::schedule::Ahead;
