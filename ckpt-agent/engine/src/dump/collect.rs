@@ -153,6 +153,9 @@ fn add_in_flight(
                     same_inode.insert(place, id);
                     let locks = locks::read(&probe.info)?.into_iter();
                     let locks = locks.filter(|lock| lock.kind != LockKind::Process).collect();
+                    if let Some(mounts) = &context.mounts {
+                        namespaces::check_in_flight(copy.as_raw_fd(), mounts).map_err(named)?;
+                    }
                     let object = read(&probe, context).map_err(named)?;
                     let (owner, flags) = (owner(&probe, context), probe.flags & !libc::O_CLOEXEC);
                     collected.files.push(OpenFile { flags, owner, locks, object });

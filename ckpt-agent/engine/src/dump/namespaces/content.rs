@@ -101,7 +101,11 @@ fn address(line: &str) -> Option<&str> {
 pub(super) fn maker(pid: i32, of_job: bool) -> Result<Maker> {
     let status = procfs::process::Process::new(pid).and_then(|process| process.status());
     let status = status.map_err(|error| EngineError::odd("/proc/PID/status", error.to_string()))?;
-    Ok(Maker { user: status.fuid, group: status.fgid, may_own: of_job })
+    Ok(match of_job {
+        // Files there have their owners in the image.
+        true => Maker { user: 0, group: 0, may_own: true },
+        false => Maker { user: status.fuid, group: status.fgid, may_own: false },
+    })
 }
 
 /// What is mounted, how often each (proc_pid_mountinfo(5)), without numbers and propagation.

@@ -13,7 +13,7 @@ use super::super::super::sys::stat::modified_ns_of;
 use super::refuse;
 
 /// Whoever makes the namespace again.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Maker {
     /// User, as this machine numbers it.
     pub user: u32,

@@ -72,7 +72,7 @@ impl Seen<'_> {
         Ok(())
     }
 
-    fn descriptor(&self, pid: i32, fd: i32) -> Result<()> {
+    pub(super) fn descriptor(&self, pid: i32, fd: i32) -> Result<()> {
         let path = format!("/proc/{pid}/fd/{fd}");
         let (Ok(link), Some(found)) = (link(&path), stat(&path)) else { return Ok(()) };
         if found.file_type().is_socket() {

@@ -180,6 +180,7 @@ impl Frozen {
             seen: std::mem::take(&mut self.seen),
             leased: Leased::now(),
             network: namespaces.network(self.settings.init),
+            mounts: namespaces.unchanged_mounts(self.settings.init),
             shown: self.settings.shown.clone(),
             ..DumpContext::default()
         };
