@@ -85,6 +85,7 @@ const NEED_NUMBERS: &[Excuse] = &[
     (
         "waits for a child by its number",
         &[
+            "boundmount",
             "busystreams",
             "cowfork",
             "changeduser",
@@ -105,6 +106,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "ownnamespaces",
             "pipe",
             "pipeend",
+            "pivotroot",
             "privateunheld",
             "privileges",
             "recordlocks",

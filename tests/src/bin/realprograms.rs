@@ -26,7 +26,7 @@ const BETWEEN: Duration = Duration::from_millis(700);
 const QUEENS: (&str, &str) = ("13", "N=13: 73712 solutions");
 
 /// Runs Open MPI, MPICH, python, redis, nginx, memcached, sort, SQLite, PostgreSQL, a bash pipeline and static binaries under ckptd,
-/// three generations each; node and Java where they are installed.
+/// three generations each; node, Java and bubblewrap where they are installed.
 #[derive(Parser)]
 struct Options {
     /// Programs to run: every one whose name contains one of these (all by default)
@@ -205,6 +205,8 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
     let nginx = real("nginx", with("python3", "nginx.py"), "started", "nginx: right");
     let memcached =
         real("memcached", with("python3", "memcached.py"), "started", "memcached: right");
+    let bubblewrap =
+        real("bubblewrap", with("bash", "bubblewrap.sh"), "started", "bubblewrap: right");
     let pipeline = vec!["bash".to_owned(), script("pipeline.sh"), "2000".to_owned()];
     Ok(vec![
         separable,
@@ -221,6 +223,7 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         allreduce,
         nginx,
         memcached,
+        Real { needs: Some("bwrap"), ..bubblewrap },
         Real { needs: Some("node"), ..node },
         jvm("java-g1", "-XX:+UseG1GC"),
         jvm("java-zgc", "-XX:+UseZGC"),

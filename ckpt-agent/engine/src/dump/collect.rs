@@ -15,6 +15,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid};
 use super::super::locks;
 use super::super::objects::{DumpContext, Object, Probe, in_flight};
+use super::super::proc::descriptor_numbers;
 use super::super::sys::abi::S_IFSOCK;
 use super::super::sys::kcmp;
 use super::super::sys::mqueue;
@@ -152,6 +153,9 @@ fn add_in_flight(
                     same_inode.insert(place, id);
                     let locks = locks::read(&probe.info)?.into_iter();
                     let locks = locks.filter(|lock| lock.kind != LockKind::Process).collect();
+                    if let Some(mounts) = &context.mounts {
+                        namespaces::check_in_flight(copy.as_raw_fd(), mounts).map_err(named)?;
+                    }
                     let object = read(&probe, context).map_err(named)?;
                     let (owner, flags) = (owner(&probe, context), probe.flags & !libc::O_CLOEXEC);
                     collected.files.push(OpenFile { flags, owner, locks, object });
@@ -227,13 +231,6 @@ fn queue_folder(init: i32) -> Result<Option<String>> {
     };
     let numbers = descriptor_numbers(init)?;
     Ok(numbers.into_iter().map(|fd| format!("/proc/{init}/fd/{fd}")).find(is_queues))
-}
-
-pub fn descriptor_numbers(host_pid: i32) -> Result<Vec<i32>> {
-    let path = format!("/proc/{host_pid}/fd");
-    let entries =
-        std::fs::read_dir(&path).map_err(|error| EngineError::system("read", &path, error))?;
-    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// FD_CLOEXEC of the descriptor itself, which fdinfo shows as O_CLOEXEC in `flags:`.

@@ -2,8 +2,11 @@
 //! before the first call is made inside of any process.
 
 mod content;
+mod memory_files;
+mod mounts;
+mod seen;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -11,9 +14,11 @@ use std::os::unix::fs::MetadataExt;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing};
+use super::super::proc::mounts::Mounts;
 use super::super::sys::stat::identity;
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
+use memory_files::Maker;
 
 /// NS_GET_USERNS (ioctl_ns(2)), for all architectures of this engine.
 const GET_USER: u64 = 0xb701;
@@ -48,6 +53,10 @@ pub struct Own {
     of: BTreeMap<i32, Vec<u32>>,
     /// Places by the kernel's name of the namespace.
     known: HashMap<(&'static str, String), u32>,
+    /// Who is in mount namespaces with mounts of their own, by their places.
+    makers: BTreeMap<u32, Maker>,
+    /// Mounts that are as in the job's own mount namespace, by their numbers.
+    unchanged: BTreeSet<i32>,
 }
 
 impl Own {
@@ -61,6 +70,7 @@ impl Own {
         for process in processes {
             own.look_at(init, &of_init, process).map_err(|error| (process.host_pid, error))?;
         }
+        own.check_seen(init, processes)?;
         Ok(own)
     }
 
@@ -106,7 +116,10 @@ impl Own {
             "uts" => NamespaceContent::Uts { host: String::new(), domain: String::new() },
             "ipc" => content::ipc(pid)?,
             "net" => content::network(pid)?,
-            "mnt" => content::mounts(init, pid)?,
+            "mnt" => {
+                let owner = self.owner(init, pid, file, what)?;
+                self.mounts(init, pid, owner.is_none())?
+            }
             "cgroup" => NamespaceContent::Cgroup,
             _ => return Err(refuse(format!("is in {what} of its own"))),
         };
@@ -115,6 +128,56 @@ impl Own {
         self.all.push(OwnNamespace { owner, content });
         self.known.insert((file, name), place);
         Ok(place)
+    }
+
+    /// What is mounted in a mount namespace. `of_job`: it belongs to the job's user namespace.
+    fn mounts(&mut self, init: i32, pid: i32, of_job: bool) -> Result<NamespaceContent> {
+        let of = |pid: i32| content::file_of(pid, "mountinfo");
+        let (home, own) = (of(init)?, of(pid)?);
+        if content::mounted(&home) == content::mounted(&own) {
+            return Ok(NamespaceContent::Mounts);
+        }
+        let [home, own] = [home, own].map(|text| {
+            Mounts::parse(&text).ok_or_else(|| EngineError::odd("mountinfo", text.clone()))
+        });
+        let (home, own) = (home?, own?);
+        let maker = content::maker(pid, of_job)?;
+        let planned = mounts::plan(pid, &home, &own, maker)?;
+        self.makers.insert(self.all.len() as u32, maker);
+        self.unchanged.extend(home.all.iter().map(|mount| mount.id));
+        self.unchanged.extend(planned.unchanged);
+        Ok(planned.content)
+    }
+
+    /// Whichever process makes a namespace again, files there must become the same user's.
+    fn check_maker(&self, place: u32, pid: i32) -> Result<()> {
+        let of_job = self.all[place as usize].owner.is_none();
+        match self.makers.get(&place) == Some(&content::maker(pid, of_job)?) {
+            true => Ok(()),
+            false => Err(refuse("is another user than others among the same mounts".to_owned())),
+        }
+    }
+
+    /// Looks at what all processes have open, in a job with mounts of its own.
+    fn check_seen(
+        &self,
+        init: i32,
+        processes: &[StoppedProcess],
+    ) -> Result<(), (i32, EngineError)> {
+        if !self.all.iter().any(|one| one.content.has_own_mounts()) {
+            return Ok(());
+        }
+        let seen = seen::Seen { init, unchanged: &self.unchanged };
+        for process in processes {
+            let pid = process.host_pid;
+            let places = self.of.get(&pid).into_iter().flatten();
+            let is_one = |place: &&u32| self.all[**place as usize].content.has_own_mounts();
+            let inside = places.copied().find(|place| is_one(&place));
+            let checked = seen.check(pid, inside.is_some());
+            let same = inside.map_or(Ok(()), |place| self.check_maker(place, pid));
+            checked.and(same).map_err(|error| (pid, error))?;
+        }
+        Ok(())
     }
 
     /// The user namespace that a namespace belongs to; that of a user namespace is the one that it was made in.
@@ -135,6 +198,12 @@ impl Own {
             Some(place) if file != "user" => Ok(Some(*place)),
             _ => Err(refuse(format!("is in {what} within another one of its own"))),
         }
+    }
+
+    /// The init's number, and mounts that are as in its mount namespace, where any process has others.
+    pub fn unchanged_mounts(&self, init: i32) -> Option<(i32, BTreeSet<i32>)> {
+        let any = self.all.iter().any(|one| one.content.has_own_mounts());
+        any.then(|| (init, self.unchanged.clone()))
     }
 
     /// The kernel's number of the init's network namespace, where any process has another one.
@@ -225,6 +294,14 @@ pub fn check_network(socket: impl AsFd, home: u64) -> Result<()> {
             Err(Refusal::new("a socket in a network namespace of the job's own", WAY_OUT).into())
         }
     }
+}
+
+/// Refuses a descriptor of this process, a copy of one in flight, that a restart would not find among the job's mounts.
+///
+/// # Errors
+/// The refusal, without the names of its process and descriptor.
+pub fn check_in_flight(fd: i32, (init, unchanged): &(i32, BTreeSet<i32>)) -> Result<()> {
+    seen::Seen { init: *init, unchanged }.descriptor(std::process::id() as i32, fd)
 }
 
 /// The namespace that one belongs to, or was made in, or that a socket was made in.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::OwnMount;
+
 /// A namespace that is not the one of the job's init.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnNamespace {
@@ -32,6 +34,15 @@ pub enum NamespaceContent {
     },
     /// With the mounts of the job's (mount_namespaces(7)).
     Mounts,
+    /// With other mounts than the job's.
+    OwnMounts {
+        /// What is mounted, where that is not as in the job's own.
+        mounts: Vec<OwnMount>,
+        /// The first of them is its root; nothing is in it but them.
+        pivot: bool,
+        /// Nothing that is mounted elsewhere comes to be mounted in it.
+        private: bool,
+    },
     /// cgroup_namespaces(7)
     Cgroup,
     /// user_namespaces(7)
@@ -53,7 +64,7 @@ impl NamespaceContent {
             Self::Uts { .. } => libc::CLONE_NEWUTS,
             Self::Ipc => libc::CLONE_NEWIPC,
             Self::Network { .. } => libc::CLONE_NEWNET,
-            Self::Mounts => libc::CLONE_NEWNS,
+            Self::Mounts | Self::OwnMounts { .. } => libc::CLONE_NEWNS,
             Self::Cgroup => libc::CLONE_NEWCGROUP,
             Self::User { .. } => libc::CLONE_NEWUSER,
         }
@@ -65,10 +76,15 @@ impl NamespaceContent {
             Self::Uts { .. } => "uts",
             Self::Ipc => "ipc",
             Self::Network { .. } => "net",
-            Self::Mounts => "mnt",
+            Self::Mounts | Self::OwnMounts { .. } => "mnt",
             Self::Cgroup => "cgroup",
             Self::User { .. } => "user",
         }
+    }
+
+    /// Whether other things are mounted in it than in the job's own.
+    pub fn has_own_mounts(&self) -> bool {
+        matches!(self, Self::OwnMounts { .. })
     }
 
     /// Whether it is a user namespace.

@@ -104,6 +104,8 @@ pub struct DumpContext {
     pub shares_ipc: bool,
     /// The kernel's number of the job's network namespace, where any of its processes is in another one.
     pub network: Option<u64>,
+    /// Where processes have mounts of their own: the init's number on this machine, and mounts that are as the job's own.
+    pub mounts: Option<(i32, BTreeSet<i32>)>,
     /// The job has other instances: a connection to outside of this one may lead to one of them.
     pub cluster: bool,
     /// Addresses of the machines that the job runs on; empty: not known.

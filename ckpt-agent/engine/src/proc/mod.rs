@@ -2,6 +2,7 @@
 //! `procfs` crate.
 
 mod maps;
+pub mod mounts;
 mod numa_maps;
 mod program;
 mod root;
@@ -12,6 +13,6 @@ pub use numa_maps::add_policies;
 pub use program::must_be_own;
 pub use root::root_directory;
 pub use walk::{
-    Threads, children, descendants, inner_number, is_ended, is_ending, is_io_worker, parent,
-    read_text, shown_by, start_time, thread_numbers,
+    Threads, children, descendants, descriptor_numbers, inner_number, is_ended, is_ending,
+    is_io_worker, parent, read_text, shown_by, start_time, thread_numbers,
 };

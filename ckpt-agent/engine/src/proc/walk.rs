@@ -25,6 +25,17 @@ const ROOM: usize = 8192;
 /// Thread numbers of a process, the leader first.
 pub type Threads = Vec<i32>;
 
+/// Numbers of the descriptors of a process, in no order.
+///
+/// # Errors
+/// Where /proc does not tell.
+pub fn descriptor_numbers(host_pid: i32) -> Result<Vec<i32>> {
+    let path = format!("/proc/{host_pid}/fd");
+    let entries =
+        std::fs::read_dir(&path).map_err(|error| EngineError::system("read", &path, error))?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
 /// A file of /proc as text. `None`: the process or thread has ended.
 ///
 /// # Errors

@@ -15,6 +15,7 @@ use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
 use super::super::sys::signals::set_action;
 use super::super::sys::tty;
 use super::image::Image;
+use super::namespaces::is_among_other_mounts;
 use super::tree::{HelperError, Here, Hooks};
 
 /// The hooks of the process tree: descriptors, directories, limits, signal actions.
@@ -99,6 +100,10 @@ impl Hooks for Preparation<'_> {
 
 impl Preparation<'_> {
     fn enter_directory(&self, process: &ProcessImage) -> Outcome {
+        if is_among_other_mounts(process, &self.context.graph.namespaces) {
+            // Once these are there.
+            return Ok(());
+        }
         let path = &process.working_directory;
         let what = format!("enter directory {path}");
         // An image can name any directory: root must not bring a user into one that is closed to them.

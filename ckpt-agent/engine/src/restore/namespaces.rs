@@ -2,11 +2,12 @@
 //! and setns(2) ask for where users are concerned.
 
 mod content;
+mod mounts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Credentials, NamespaceContent, OwnNamespace};
+use super::super::graph::{Credentials, NamespaceContent, OwnNamespace, ProcessImage};
 use super::super::objects::RestoreContext;
 use super::super::trace::Remote;
 use super::{Helper, credentials};
@@ -29,7 +30,8 @@ pub fn enter_all(
     for helper in helpers {
         let places = in_order(all, &helper.image.namespaces)?;
         if !places.is_empty() {
-            enter(helper, all, &places, &mut made, own, context.user.is_some())?;
+            let how = (context.user.is_some(), context.rehearsal);
+            enter(helper, all, &places, &mut made, own, how)?;
         }
     }
     Ok(())
@@ -104,7 +106,7 @@ fn enter(
     places: &[u32],
     made: &mut BTreeMap<u32, i32>,
     own: &Credentials,
-    by_root: bool,
+    (by_root, rehearsal): (bool, bool),
 ) -> Result<()> {
     let (pid, scratch) = (helper.pid, helper.scratch);
     let thread = helper.image.threads.first().ok_or(EngineError::Gone(pid))?;
@@ -139,12 +141,43 @@ fn enter(
             helper.remote()?.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
         }
         if !made.contains_key(place) {
-            content::fill(&mut helper.remote()?, pid, content)
-                .map_err(|error| unfit(content, &error))?;
+            let filled = content::fill(&mut helper.remote()?, pid, content, rehearsal);
+            filled.map_err(|error| match error {
+                EngineError::Unfit { .. } => error,
+                error => unfit(content, &error),
+            })?;
             made.insert(*place, pid);
         }
     }
+    if places.iter().any(|place| all[*place as usize].content.flag() == libc::CLONE_NEWNS) {
+        let image = helper.image;
+        enter_directory(&mut helper.remote()?, image)?;
+    }
     Ok(())
+}
+
+/// Whoever enters a mount namespace works in its root from then on (setns(2)), as does whoever gets another root.
+fn enter_directory(remote: &mut Remote<'_>, image: &ProcessImage) -> Result<()> {
+    let path = &image.working_directory;
+    if path.len() >= libc::PATH_MAX as usize || path.contains('\0') {
+        return Err(EngineError::Damaged("a working directory that no path leads to".to_owned()));
+    }
+    if image.removed_directory.is_some() {
+        return Ok(());
+    }
+    let at = remote.scratch_data()?;
+    remote.memory().write(at, format!("{path}\0").as_bytes())?;
+    let entered = remote.call("chdir", libc::SYS_chdir, &[at]);
+    entered.map(drop).map_err(|error| EngineError::Unfit {
+        what: format!("process {}: its directory {path} cannot be entered: {error}", image.pid),
+        way_out: "put the directory in place, and restart it as the user who ran it".into(),
+    })
+}
+
+/// Whether a process is among mounts of the job's own, where paths lead elsewhere than in the job's own mount namespace.
+pub fn is_among_other_mounts(image: &ProcessImage, all: &[OwnNamespace]) -> bool {
+    let places = image.namespaces.iter();
+    places.filter_map(|place| all.get(*place as usize)).any(|one| one.content.has_own_mounts())
 }
 
 fn unfit(content: &NamespaceContent, error: &EngineError) -> EngineError {

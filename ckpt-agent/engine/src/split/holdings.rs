@@ -17,6 +17,8 @@ pub struct Possessions {
     pub mapped: BTreeMap<InodeId, Mapped>,
     /// Files that it maps or executes by their paths.
     pub paths: BTreeSet<String>,
+    /// Namespaces of the job's own that it is in, as places in the graph's list.
+    pub namespaces: BTreeSet<u32>,
     /// Stored bytes of memory.
     pub bytes: u64,
 }
@@ -118,6 +120,7 @@ fn is_queue(object: &Object) -> bool {
 fn possessions(image: &ProcessImage) -> Possessions {
     let mut found = Possessions {
         files: image.descriptors.iter().map(|descriptor| descriptor.file).collect(),
+        namespaces: image.namespaces.iter().copied().collect(),
         bytes: image.pages.iter().map(|window| u64::from(window.chunk.length)).sum(),
         ..Possessions::default()
     };

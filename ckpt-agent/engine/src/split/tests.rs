@@ -461,3 +461,14 @@ fn a_stand_in_is_made_again_with_its_link() {
     assert_eq!(part.links.len(), 1);
     assert_eq!((part.links[0].end.id.as_str(), part.links[0].peer_part), ("old", None));
 }
+
+#[test]
+fn who_shares_a_namespace_stays_together() {
+    let mut world = World::new(&[Event::Fork(0), Event::Fork(0)]);
+    let count = |world: &World| units(&world.graph, &world.holdings(), false).len();
+    assert_eq!(count(&world), 3);
+    for (place, possessions) in world.held.values_mut().enumerate() {
+        possessions.namespaces.insert(place.min(1) as u32);
+    }
+    assert_eq!(count(&world), 2);
+}

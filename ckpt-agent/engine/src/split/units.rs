@@ -31,6 +31,7 @@ pub fn units(graph: &Graph, holdings: &Holdings, callers: bool) -> Vec<Unit> {
         }
     }
     join_sharers(graph, holdings, &mut together);
+    join_namespaces(holdings, &mut together);
     join_watchers(graph, holdings, &mut together);
     join_readers(graph, holdings, &mut together);
     join_terminals(graph, holdings, &mut together);
@@ -70,6 +71,17 @@ fn join_sharers(graph: &Graph, holdings: &Holdings, together: &mut Together) {
         let pids = parent.into_iter().chain([one.pid]);
         together.join(pids.filter(|pid| holdings.by_process.contains_key(pid)));
     }
+}
+
+/// What one process changes in a namespace, a host's name or a file in memory, the others see.
+fn join_namespaces(holdings: &Holdings, together: &mut Together) {
+    let mut inside: BTreeMap<u32, Vec<Pid>> = BTreeMap::new();
+    for (pid, possessions) in &holdings.by_process {
+        for place in &possessions.namespaces {
+            inside.entry(*place).or_default().push(*pid);
+        }
+    }
+    inside.into_values().for_each(|pids| together.join(pids));
 }
 
 /// Who has a descriptor of a process, or one of its files in /proc, is where that process is.

@@ -254,6 +254,50 @@ pub const ALL: &[(&str, Change)] = &[
         let user = user_namespace(json!([]));
         in_namespaces(d, json!([user, { "owner": 0, "content": content }]))
     }),
+    ("mounts of the machine's", |d, _| {
+        let mounts = own_mounts(json!([of_memory("/mnt")]), false);
+        in_namespaces(d, json!([{ "content": mounts }]))
+    }),
+    ("a mount above the root", |d, _| among_mounts(d, json!([of_memory("/../../mnt")]), false)),
+    ("a mount at no path", |d, _| among_mounts(d, json!([of_memory("mnt")]), false)),
+    ("a thousand times a thousand mounts", |d, _| {
+        among_mounts(d, json!(vec![of_memory("/mnt"); 100_000]), false)
+    }),
+    ("a root that is not made", |d, _| among_mounts(d, json!([]), true)),
+    ("a root in memory, with nothing in it", |d, _| among_mounts(d, json!([of_memory("/")]), true)),
+    ("the machine's disk", |d, _| {
+        let mut mount = of_memory("/mnt");
+        mount["file_system"] = json!("ext4");
+        among_mounts(d, json!([mount]), false)
+    }),
+    ("a folder of root's", |d, _| {
+        let mut mount = of_memory("/mnt");
+        mount["source"] = json!({"from": "bound", "path": "/root", "recursive": true});
+        among_mounts(d, json!([mount]), false)
+    }),
+    ("devices", |d, _| {
+        let mut mount = of_memory("/mnt");
+        mount["options"] = json!("rw,dev,suid");
+        among_mounts(d, json!([mount]), false)
+    }),
+    ("files of a mount that lead out of it", |d, _| {
+        let mut mount = of_memory("/mnt");
+        mount["source"]["entries"] = json!([
+            entry("", json!({"kind": "directory"})),
+            entry("out", json!({"kind": "link", "to": "/tmp"})),
+            entry("out/made", json!({"kind": "file", "bytes": "00"})),
+        ]);
+        among_mounts(d, json!([mount]), false)
+    }),
+    ("files of a mount above it", |d, _| {
+        let mut mount = of_memory("/mnt");
+        mount["source"]["entries"] = json!([
+            entry("", json!({"kind": "directory"})),
+            entry("..", json!({"kind": "directory"})),
+            entry("../made", json!({"kind": "file", "bytes": "00"})),
+        ]);
+        among_mounts(d, json!([mount]), false)
+    }),
     ("another root directory", |d, _| {
         each(processes(d), |process, _| process["root_directory"] = json!("/tmp"))
     }),
@@ -520,6 +564,26 @@ fn in_namespaces(documents: &mut Documents, all: Value) -> bool {
 fn user_namespace(ranges: Value) -> Value {
     let content = json!({"kind": "user", "uids": ranges, "gids": ranges, "may_set_groups": true});
     json!({ "content": content })
+}
+
+fn own_mounts(mounts: Value, pivot: bool) -> Value {
+    json!({"kind": "own_mounts", "mounts": mounts, "pivot": pivot, "private": true})
+}
+
+/// Puts every process among these mounts, in a user namespace of its own.
+fn among_mounts(documents: &mut Documents, mounts: Value, pivot: bool) -> bool {
+    let content = own_mounts(mounts, pivot);
+    let user = user_namespace(json!([]));
+    in_namespaces(documents, json!([user, { "owner": 0, "content": content }]))
+}
+
+fn of_memory(at: &str) -> Value {
+    json!({"at": at, "root": "/", "file_system": "tmpfs", "options": "rw,relatime",
+        "source": {"from": "made", "data": "size=1m", "entries": []}})
+}
+
+fn entry(path: &str, content: Value) -> Value {
+    json!({"path": path, "mode": 0o4777, "owner": [0, 0], "modified_ns": 0, "content": content})
 }
 
 fn list<'d>(documents: &'d mut Documents, key: &str) -> Vec<&'d mut Value> {

@@ -12,6 +12,7 @@ use ckptd_tests::{build, network, programs};
 /// Programs with many kinds of kernel objects, several processes, and several sessions.
 const PROGRAMS: &[&str] = &[
     "anon",
+    "boundmount",
     "controlterminal",
     "deleteddirectory",
     "deletedfile",
@@ -48,6 +49,7 @@ const PROGRAMS: &[&str] = &[
     "ownnamespaces",
     "pidfd",
     "pipe",
+    "pivotroot",
     "pkeys",
     "posixtimer",
     "prctls",
@@ -80,6 +82,7 @@ const PROGRAMS: &[&str] = &[
     "threads",
     "timerfd",
     "tmpfile",
+    "tmpfsmount",
     "tree",
     "udplite",
     "udpmulticast",

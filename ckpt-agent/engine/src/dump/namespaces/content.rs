@@ -9,6 +9,7 @@ use super::super::super::error::{EngineError, Result};
 use super::super::super::freeze::StoppedProcess;
 use super::super::super::graph::{IdRange, NamespaceContent};
 use super::super::super::proc::read_text;
+use super::memory_files::Maker;
 use super::refuse;
 
 /// Bytes of struct new_utsname (include/uapi/linux/utsname.h): six texts.
@@ -30,7 +31,7 @@ pub fn host_and_domain(answer: &[u8]) -> (String, String) {
     (text(1), text(5))
 }
 
-fn file_of(pid: i32, name: &str) -> Result<String> {
+pub(super) fn file_of(pid: i32, name: &str) -> Result<String> {
     read_text(&format!("/proc/{pid}/{name}"))?.ok_or(EngineError::Gone(pid))
 }
 
@@ -96,17 +97,19 @@ fn address(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("|-- ")
 }
 
-/// A mount namespace in which the same is mounted as in that of the job's init.
-pub(super) fn mounts(init: i32, pid: i32) -> Result<NamespaceContent> {
-    let of = |pid: i32| file_of(pid, "mountinfo").map(|text| mounted(&text));
-    if of(init)? == of(pid)? {
-        return Ok(NamespaceContent::Mounts);
-    }
-    Err(refuse("is in a mount namespace of its own, with mounts of its own".to_owned()))
+/// Whoever makes a mount namespace again. `of_job`: it belongs to the job's user namespace.
+pub(super) fn maker(pid: i32, of_job: bool) -> Result<Maker> {
+    let status = procfs::process::Process::new(pid).and_then(|process| process.status());
+    let status = status.map_err(|error| EngineError::odd("/proc/PID/status", error.to_string()))?;
+    Ok(match of_job {
+        // Files there have their owners in the image.
+        true => Maker { user: 0, group: 0, may_own: true },
+        false => Maker { user: status.fuid, group: status.fgid, may_own: false },
+    })
 }
 
 /// What is mounted, how often each (proc_pid_mountinfo(5)), without numbers and propagation.
-fn mounted(text: &str) -> BTreeMap<String, usize> {
+pub(super) fn mounted(text: &str) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for line in text.lines() {
         let (mount, file_system) = line.split_once(" - ").unwrap_or((line, ""));

@@ -6,7 +6,7 @@ use tracing::debug_span;
 
 use super::{DumpSettings, Quiesced};
 use crate::doing::{self, Thing};
-use crate::dump::collect::{add_unopened_queues, collect, descriptor_numbers};
+use crate::dump::collect::{add_unopened_queues, collect};
 use crate::dump::namespaces;
 use crate::dump::process;
 use crate::dump::sharing;
@@ -21,7 +21,8 @@ use crate::late::{Names, filters_of};
 use crate::leases::Leased;
 use crate::objects::{DumpContext, Object, is_watched};
 use crate::proc::{
-    Mapping, add_policies, descendants, inner_number, must_be_own, read_smaps, read_text, shown_by,
+    Mapping, add_policies, descendants, descriptor_numbers, inner_number, must_be_own, read_smaps,
+    read_text, shown_by,
 };
 use crate::sys::pidfd::PidFd;
 use crate::sys::schedule::Ahead;
@@ -182,6 +183,7 @@ impl Frozen {
             seen: std::mem::take(&mut self.seen),
             leased: Leased::now(),
             network: namespaces.network(self.settings.init),
+            mounts: namespaces.unchanged_mounts(self.settings.init),
             shown: self.settings.shown.clone(),
             ..DumpContext::default()
         };

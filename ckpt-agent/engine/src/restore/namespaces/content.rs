@@ -5,6 +5,7 @@ use nix::errno::Errno;
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{IdRange, NamespaceContent};
 use super::super::super::trace::Remote;
+use super::mounts;
 
 /// The longest host name, bytes (include/uapi/linux/utsname.h, __NEW_UTS_LEN).
 const LONGEST_NAME: usize = 64;
@@ -24,6 +25,7 @@ pub(super) fn check(content: &NamespaceContent) -> Result<()> {
         NamespaceContent::User { uids, gids, .. } => {
             [uids, gids].iter().all(|ranges| ranges.len() <= IdRange::MOST)
         }
+        NamespaceContent::OwnMounts { mounts, pivot, .. } => return mounts::check(mounts, *pivot),
         _ => true,
     };
     match fits {
@@ -33,13 +35,22 @@ pub(super) fn check(content: &NamespaceContent) -> Result<()> {
 }
 
 /// Has the process that has made a namespace, or this one for it, put in place what it says.
-pub(super) fn fill(remote: &mut Remote<'_>, pid: i32, content: &NamespaceContent) -> Result<()> {
+pub(super) fn fill(
+    remote: &mut Remote<'_>,
+    pid: i32,
+    content: &NamespaceContent,
+    rehearsal: bool,
+) -> Result<()> {
     match content {
         NamespaceContent::Uts { host, domain } => {
             name(remote, "sethostname", libc::SYS_sethostname, host)?;
             name(remote, "setdomainname", libc::SYS_setdomainname, domain)
         }
         NamespaceContent::Network { loopback_up: true } => start_loopback(remote),
+        NamespaceContent::OwnMounts { mounts, pivot, private } => {
+            let order = mounts::Order { mounts, pivot: *pivot, private: *private, rehearsal };
+            mounts::make(remote, pid, &order)
+        }
         NamespaceContent::User { uids, gids, may_set_groups } => {
             if !may_set_groups {
                 // Before the groups are mapped, which may hang on it.

@@ -1,4 +1,4 @@
-/* A mount namespace of a process's own in which something else is mounted. */
+/* A file that is open in a file system that a process has mounted in a mount namespace of its own. */
 #include "../namespaces.h"
 #include <sys/mount.h>
 
@@ -8,6 +8,7 @@ int main(int argc, char **argv)
 	BUILD(mkdir(conform_path("mounted"), 0700));
 	become_inside(0, CLONE_NEWNS);
 	BUILD(mount("none", conform_path("mounted"), "tmpfs", 0, NULL));
+	BUILD(open(conform_path("mounted/file"), O_RDWR | O_CREAT, 0600));
 	conform_expect_refusal(getpid(), -1);
 	conform_ready();
 	conform_wait();
