@@ -266,7 +266,11 @@ fn dump_pair(
     let slave = slave.or(agents.as_ref().map(AsFd::as_fd));
     if tty::has_packet_status(copy.as_fd()).map_err(|error| system("poll", error))? {
         let what = "a pseudoterminal with a status in packet mode (TIOCPKT) that is not read yet";
-        return Err(Refusal::passing(what, "it is read soon: try again").into());
+        let refusal = EngineError::from(Refusal::passing(what, "it is read soon: try again"));
+        return Err(match master.or(slaves.first().copied()).map(|place| all[place].probe) {
+            Some(probe) => refusal.at(probe.pid, &probe.comm, probe.fd),
+            None => refusal,
+        });
     }
     let buffered = buffered::take_and_put_back(copy.as_fd(), slave, index)?;
     let (session, foreground) = controlling::foreground(copy.as_fd(), context)?;
