@@ -9,6 +9,9 @@ use super::super::error::{EngineError, Result};
 /// process_mrelease(2), the same number on every architecture; the libc crate does not have it for all targets.
 pub(super) const PROCESS_MRELEASE: libc::c_long = 448;
 
+/// landlock_create_ruleset(2), the same number on every architecture.
+const LANDLOCK_CREATE_RULESET: libc::c_long = 444;
+
 // rseq(2), which the libc crate does not have for all targets (arch/*/entry/syscalls of the kernel).
 #[cfg(target_arch = "x86_64")]
 const RSEQ: libc::c_long = 334;
@@ -54,6 +57,12 @@ pub enum Call {
     PkeyMprotect,
     /// keyctl(2)
     Keyctl,
+    /// landlock_create_ruleset(2)
+    Landlock,
+    /// linkat(2)
+    Linkat,
+    /// faccessat2(2)
+    Faccessat2,
 }
 
 /// How a trial went.
@@ -69,7 +78,7 @@ pub enum Trial {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Kcmp,
         Self::PidfdOpen,
         Self::PidfdGetfd,
@@ -86,6 +95,9 @@ impl Call {
         Self::Personality,
         Self::PkeyMprotect,
         Self::Keyctl,
+        Self::Landlock,
+        Self::Linkat,
+        Self::Faccessat2,
     ];
 
     /// The system call's name, as syscalls(2) has it.
@@ -108,6 +120,9 @@ impl Call {
             Self::Personality => "personality",
             Self::PkeyMprotect => "pkey_mprotect",
             Self::Keyctl => "keyctl",
+            Self::Landlock => "landlock_create_ruleset",
+            Self::Linkat => "linkat",
+            Self::Faccessat2 => "faccessat2",
         }
     }
 
@@ -147,6 +162,11 @@ impl Call {
             Self::PkeyMprotect => (libc::SYS_pkey_mprotect, [0, 0, 0, 0, 0]),
             // No such operation: EOPNOTSUPP
             Self::Keyctl => (libc::SYS_keyctl, [-1, 0, 0, 0, 0]),
+            // Its version is asked for.
+            Self::Landlock => (LANDLOCK_CREATE_RULESET, [0, 0, 1, 0, 0]),
+            // Flags that nobody knows: EINVAL
+            Self::Linkat => (libc::SYS_linkat, [-1, 0, -1, 0, -1]),
+            Self::Faccessat2 => (libc::SYS_faccessat2, [-1, 0, 0, -1, 0]),
         }
     }
 
