@@ -55,7 +55,7 @@ pub struct UdpSocket {
 
 impl UdpSocket {
     fn protocol(&self) -> i32 {
-        if self.lite { libc::IPPROTO_UDPLITE } else { libc::IPPROTO_UDP }
+        protocol(self.lite)
     }
 
     fn kind(&self) -> Kind {
@@ -67,17 +67,22 @@ impl UdpSocket {
         if self.lite { "UDP-Lite socket" } else { "UDP socket" }
     }
 
-    fn make(&self) -> Result<Socket> {
-        let domain = if self.v6 { Domain::IPV6 } else { Domain::IPV4 };
-        let made = Socket::new(domain, Type::DGRAM, Some(Protocol::from(self.protocol())));
+    /// A socket of a family that is nowhere yet.
+    fn new_socket(v6: bool, lite: bool) -> Result<Socket> {
+        let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
+        let made = Socket::new(domain, Type::DGRAM, Some(Protocol::from(protocol(lite))));
         made.map_err(|error| match error.raw_os_error() {
-            Some(libc::EPROTONOSUPPORT) if self.lite => EngineError::Unfit {
+            Some(libc::EPROTONOSUPPORT) if lite => EngineError::Unfit {
                 what: "the job has a UDP-Lite socket, and this kernel has none".into(),
                 way_out: "restart it under the kernel that it ran under".into(),
             },
             _ => system("make", error),
         })
     }
+}
+
+fn protocol(lite: bool) -> i32 {
+    if lite { libc::IPPROTO_UDPLITE } else { libc::IPPROTO_UDP }
 }
 
 fn kind(v6: bool, protocol: i32) -> Kind {
@@ -214,7 +219,7 @@ fn finish(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) -> R
 fn make(saved: &UdpSocket, shared: bool, context: &mut RestoreContext) -> Result<Socket> {
     let early = if shared { saved.options.for_shared_port() } else { saved.options.clone() };
     let new = |context: &mut RestoreContext| -> Result<Socket> {
-        let socket = saved.make()?;
+        let socket = UdpSocket::new_socket(saved.v6, saved.lite)?;
         if saved.options.number("reuse_address") != 0 {
             socket.set_reuse_address(true).map_err(|error| system("setsockopt", error))?;
         }

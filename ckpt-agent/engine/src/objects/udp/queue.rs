@@ -130,6 +130,13 @@ fn address(bytes: &[u8], v6: bool) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(Ipv6Addr::from(ip), port, 0, scope).into())
 }
 
+/// A socket that is made, and where it is.
+struct Place<'m> {
+    saved: &'m UdpSocket,
+    socket: &'m Socket,
+    at: SocketAddr,
+}
+
 /// Puts back what was not read, while no socket is connected to anyone.
 ///
 /// # Errors
@@ -139,24 +146,31 @@ pub(super) fn fill(
     is_shared: impl Fn(&UdpSocket) -> bool,
     context: &mut RestoreContext,
 ) -> Result<()> {
-    for (saved, socket) in made {
-        let shared = is_shared(saved.object);
+    if made.iter().all(|(saved, _)| saved.object.received.is_empty()) {
+        return Ok(());
+    }
+    let places: Vec<Place<'_>> = made
+        .iter()
+        .map(|(saved, socket)| Ok(Place { saved: saved.object, socket, at: own_address(socket)? }))
+        .collect::<Result<_>>()?;
+    for place in &places {
+        let shared = is_shared(place.saved);
         let mut strange = 0;
-        for (index, blob) in saved.object.received.iter().enumerate() {
+        for (index, blob) in place.saved.received.iter().enumerate() {
             let bytes = context.blob(*blob)?;
-            let from = saved.object.senders.get(index).copied().flatten().map(canonical);
-            let sent = from
-                .is_some_and(|from| send_from(from, (saved, socket), &bytes, shared, made).is_ok());
+            let from = place.saved.senders.get(index).copied().flatten().map(canonical);
+            let sent =
+                from.is_some_and(|from| send_from(from, place, &bytes, shared, &places).is_ok());
             if !sent {
                 strange += 1;
-                send_to_itself(saved.object, socket, &bytes, shared)?;
+                send_to_itself(place, &bytes, shared)?;
             }
         }
         if strange > 0 {
-            let name = saved.object.name();
-            let place = saved.object.local.map(|at| format!(" at {at}")).unwrap_or_default();
+            let name = place.saved.name();
+            let at = place.saved.local.map(|at| format!(" at {at}")).unwrap_or_default();
             context.warn(format!(
-                "{name}{place}: {strange} datagrams that were not read yet have another source address: theirs can't be had"
+                "{name}{at}: {strange} datagrams that were not read yet have another source address: theirs can't be had"
             ));
         }
     }
@@ -196,51 +210,60 @@ fn speaks(socket: &UdpSocket, from: SocketAddr) -> bool {
 /// its address for a moment: the program has closed it since, or it was another program's on this machine.
 fn send_from(
     from: SocketAddr,
-    (saved, socket): (&Saved<'_, UdpSocket>, &Socket),
+    to: &Place<'_>,
     bytes: &[u8],
     shared: bool,
-    made: &[(&Saved<'_, UdpSocket>, Socket)],
+    places: &[Place<'_>],
 ) -> Result<()> {
-    let own = canonical(own_address(socket)?);
+    let own = canonical(to.at);
     // Whoever has an address of this machine reaches all sockets here by that very address.
     let target = match own.ip().is_unspecified() {
         true => SocketAddr::new(from.ip(), own.port()),
         false => own,
     };
-    let mut of_job = None;
-    for (other, candidate) in
-        made.iter().filter(|(other, _)| other.object.lite == saved.object.lite)
-    {
-        let at = canonical(own_address(candidate)?);
-        let fits = at.port() == from.port() && (at.ip() == from.ip() || at.ip().is_unspecified());
-        if fits && speaks(other.object, from) {
-            let exact = at.ip() == from.ip();
-            if of_job.is_none() || exact {
-                of_job = Some((candidate, other.object.v6));
-            }
-        }
-    }
     let own_sender;
-    let (sender, v6) = match of_job {
-        Some(found) => found,
+    let (sender, v6) = match sender_at(from, to.saved.lite, places) {
+        Some(place) => (place.socket, place.saved.v6),
         None => {
-            let alike = UdpSocket { v6: from.is_ipv6(), ..saved.object.clone() };
-            own_sender = alike.make()?;
+            own_sender = UdpSocket::new_socket(from.is_ipv6(), to.saved.lite)?;
             own_sender.bind(&SockAddr::from(from)).map_err(|error| system("bind", error))?;
             (&own_sender, from.is_ipv6())
         }
     };
-    let connects = shared && !std::ptr::eq(sender, socket);
-    if connects {
-        // Of those at one port it goes to the one that has this peer (net/ipv4/udp.c, compute_score).
-        let peer = as_family(from, saved.object.v6);
-        socket.connect(&SockAddr::from(peer)).map_err(|error| system("connect", error))?;
-    }
-    let sent = send_with_source(sender, bytes, as_family(target, v6), as_family(from, v6));
-    if connects {
-        disconnect(socket).map_err(|error| system("disconnect", error))?;
-    }
-    sent.map_err(|error| EngineError::system("send to", target.to_string(), error))
+    let peer = (shared && !std::ptr::eq(sender, to.socket)).then(|| as_family(from, to.saved.v6));
+    with_peer(to.socket, peer, || {
+        send_with_source(sender, bytes, as_family(target, v6), as_family(from, v6))
+            .map_err(|error| EngineError::system("send to", target.to_string(), error))
+    })
+}
+
+/// The job's socket that sends from an address: one that is bound to it, else to all.
+fn sender_at<'p, 'm>(
+    from: SocketAddr,
+    lite: bool,
+    places: &'p [Place<'m>],
+) -> Option<&'p Place<'m>> {
+    let speakers = || {
+        let alike = places.iter().filter(move |place| place.saved.lite == lite);
+        alike.filter(move |place| place.at.port() == from.port() && speaks(place.saved, from))
+    };
+    let at = |place: &&Place<'_>| canonical(place.at).ip();
+    let exact = speakers().rfind(|place| at(place) == from.ip());
+    exact.or_else(|| speakers().find(|place| at(place).is_unspecified()))
+}
+
+/// Does something while a socket that shares its port has its sender for a peer: of those at one port a datagram goes to the
+/// one that has it (net/ipv4/udp.c, compute_score). None: it does not share its port, or sends to itself.
+fn with_peer(
+    socket: &Socket,
+    peer: Option<SocketAddr>,
+    act: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let Some(peer) = peer else { return act() };
+    socket.connect(&SockAddr::from(peer)).map_err(|error| system("connect", error))?;
+    let done = act();
+    disconnect(socket).map_err(|error| system("disconnect", error))?;
+    done
 }
 
 /// sendto(2) with the source's address given for this once (IP_PKTINFO, IPV6_PKTINFO; ip(7), ipv6(7)): one that is bound to
@@ -276,36 +299,28 @@ fn send_with_source(
 }
 
 /// Puts a datagram into a socket's own queue, from an address of the restore's.
-fn send_to_itself(saved: &UdpSocket, socket: &Socket, bytes: &[u8], shared: bool) -> Result<()> {
-    let own = own_address(socket)?;
-    let target = match own {
-        SocketAddr::V4(v4) if v4.ip().is_unspecified() => {
-            SocketAddr::new(Ipv4Addr::LOCALHOST.into(), v4.port())
-        }
-        SocketAddr::V6(v6) if v6.ip().is_unspecified() => {
-            SocketAddr::new(Ipv6Addr::LOCALHOST.into(), v6.port())
-        }
-        bound => bound,
+fn send_to_itself(to: &Place<'_>, bytes: &[u8], shared: bool) -> Result<()> {
+    let loopback: IpAddr =
+        if to.at.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+    let target = match to.at.ip().is_unspecified() {
+        true => SocketAddr::new(loopback, to.at.port()),
+        false => to.at,
     };
-    let sender = saved.make()?;
-    if shared {
-        // Of those at one port it goes to the one that has this peer (net/ipv4/udp.c, compute_score).
-        let loopback: IpAddr =
-            if own.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
-        let ip = if target.ip().is_loopback() { loopback } else { target.ip() };
-        sender
-            .bind(&SockAddr::from(SocketAddr::new(ip, 0)))
-            .map_err(|error| system("bind", error))?;
-        let name = sender.local_addr().map_err(|error| system("getsockname", error))?;
-        socket.connect(&name).map_err(|error| system("connect", error))?;
-    }
-    let sent = sender
-        .send_to(bytes, &SockAddr::from(target))
-        .map_err(|error| EngineError::system("send to", target.to_string(), error));
-    if shared {
-        disconnect(socket).map_err(|error| system("disconnect", error))?;
-    }
-    sent.map(|_| ())
+    let sender = UdpSocket::new_socket(to.saved.v6, to.saved.lite)?;
+    let peer = match shared {
+        true => {
+            let ip = if target.ip().is_loopback() { loopback } else { target.ip() };
+            sender
+                .bind(&SockAddr::from(SocketAddr::new(ip, 0)))
+                .map_err(|error| system("bind", error))?;
+            Some(own_address(&sender)?)
+        }
+        false => None,
+    };
+    with_peer(to.socket, peer, || {
+        let sent = sender.send_to(bytes, &SockAddr::from(target));
+        sent.map(drop).map_err(|error| EngineError::system("send to", target.to_string(), error))
+    })
 }
 
 /// How long a closed port may take to answer.
