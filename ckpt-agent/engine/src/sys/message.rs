@@ -36,10 +36,8 @@ pub fn receive_rights(
     flags: i32,
 ) -> io::Result<(Received, Vec<OwnedFd>)> {
     let mut ancillary = vec![0u64; ANCILLARY.div_ceil(8)];
-    let (received, filled) =
+    let (received, bytes) =
         receive_into(fd, buffer, &mut ancillary, flags | libc::MSG_CMSG_CLOEXEC)?;
-    let bytes: Vec<u8> =
-        ancillary.iter().flat_map(|word| word.to_ne_bytes()).take(filled).collect();
     let descriptors = descriptors(&bytes);
     match received.flags & libc::MSG_CTRUNC {
         0 => Ok((received, descriptors)),
@@ -160,13 +158,13 @@ pub fn receive(
         .map(|(received, _)| received)
 }
 
-/// Also how many bytes of ancillary data there are.
+/// Also the ancillary data.
 fn receive_into(
     fd: impl AsFd,
     buffer: &mut [u8],
     ancillary: &mut [u64],
     flags: i32,
-) -> io::Result<(Received, usize)> {
+) -> io::Result<(Received, Vec<u8>)> {
     // SAFETY: these are plain data, for which zeros are valid.
     let mut name: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -192,5 +190,5 @@ fn receive_into(
     let bytes: Vec<u8> =
         ancillary.iter().flat_map(|word| word.to_ne_bytes()).take(control).collect();
     let process = process(&bytes);
-    Ok((Received { length, flags: header.msg_flags, control, from, process }, control))
+    Ok((Received { length, flags: header.msg_flags, control, from, process }, bytes))
 }
