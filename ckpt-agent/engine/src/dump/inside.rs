@@ -96,12 +96,13 @@ pub(super) fn refuse_restricted(remote: &mut Remote<'_>, folders: &[&Path]) -> R
     }
     remote.memory().write(at, &bytes)?;
     let linked = remote.run(&batch)?;
-    let confined =
-        std::fs::read_to_string(format!("/proc/{}/attr/apparmor/current", remote.thread().tid()));
-    let free = !confined.is_ok_and(|profile| !profile.starts_with("unconfined"));
+    let profile = format!("/proc/{}/attr/apparmor/current", remote.thread().tid());
+    let is_confined = || {
+        std::fs::read_to_string(&profile).is_ok_and(|profile| !profile.starts_with("unconfined"))
+    };
     let restricted = linked.chunks_exact(2).any(|pair| {
         let [other_parent, denied] = [libc::EXDEV, libc::EACCES].map(|errno| -i64::from(errno));
-        pair[0] == other_parent || free && pair == [denied, 0]
+        pair[0] == other_parent || pair == [denied, 0] && !is_confined()
     });
     if restricted {
         let what =
