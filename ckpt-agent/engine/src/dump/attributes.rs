@@ -13,7 +13,7 @@ use super::super::trace::{Batch, Remote, SCRATCH_DATA, SCRATCH_SIZE, Ticket};
 /// personality(2): changes nothing.
 const ASK: u64 = 0xffff_ffff;
 /// Bits of a set of nodes.
-const NODES: u64 = 1024;
+const NODES: u64 = MemoryPolicy::MOST_NODES as u64;
 /// Bytes that the answers of a thread take: whether it may read the time stamp counter, its memory policy, the nodes.
 pub(super) const ROOM: u64 = 16 + NODES / 8;
 /// PR_TSC_SIGSEGV

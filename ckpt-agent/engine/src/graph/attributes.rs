@@ -104,6 +104,11 @@ pub struct MemoryPolicy {
     pub nodes: Vec<u32>,
 }
 
+impl MemoryPolicy {
+    /// No kernel has more nodes (MAX_NUMNODES, at most).
+    pub const MOST_NODES: u32 = 1024;
+}
+
 /// PR_SET_SYSCALL_USER_DISPATCH, as ptrace(2) tells it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dispatch {

@@ -17,8 +17,6 @@ const MODES: [(&str, u32); 7] = [
 /// MPOL_F_* by their names (include/uapi/linux/mempolicy.h; mm/mempolicy.c, mpol_to_str).
 const FLAGS: [(&str, u32); 3] =
     [("static", 1 << 15), ("relative", 1 << 14), ("balancing", 1 << 13)];
-/// A set of nodes has no higher one (MAX_NUMNODES, at most).
-const MOST_NODES: u32 = 1024;
 
 /// Fills in the policies of mappings, which are ascending. Kernels without NUMA tell of none and have none. Walks the page
 /// tables as smaps does.
@@ -58,7 +56,7 @@ fn parse_nodes(text: &str) -> Vec<u32> {
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) {
-            nodes.extend(first..=last.min(MOST_NODES - 1));
+            nodes.extend(first..=last.min(MemoryPolicy::MOST_NODES - 1));
         }
     }
     nodes
@@ -83,6 +81,6 @@ mod tests {
             assert_eq!(parse_line(text), Some((0x7f00, expected)), "{text}");
         }
         assert_eq!(parse_line("7f00 unheard-of:0"), None);
-        assert_eq!(parse_nodes("0-4294967295").len(), MOST_NODES as usize);
+        assert_eq!(parse_nodes("0-4294967295").len(), MemoryPolicy::MOST_NODES as usize);
     }
 }

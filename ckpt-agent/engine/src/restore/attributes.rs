@@ -13,7 +13,7 @@ const SET_KIND: u64 = 1;
 /// PR_TSC_SIGSEGV
 const NO_TIME_STAMPS: u64 = 2;
 /// Bits of a set of nodes.
-const NODES: u32 = 1024;
+const NODES: u32 = MemoryPolicy::MOST_NODES;
 /// PR_TIMER_CREATE_RESTORE_IDS_ON
 const NUMBERS_ON: u64 = 1;
 
