@@ -25,25 +25,27 @@ pub struct Mount {
     pub data: String,
 }
 
-/// Reads a line; `None`: it is none.
-fn line(line: &str) -> Option<Mount> {
-    let (mount, file_system) = line.split_once(" - ")?;
-    let fields: Vec<&str> = mount.split(' ').collect();
-    let of_file_system: Vec<&str> = file_system.split(' ').collect();
-    let [id, parent, device, root, at, options, propagation @ ..] = fields.as_slice() else {
-        return None;
-    };
-    Some(Mount {
-        id: id.parse().ok()?,
-        parent: parent.parse().ok()?,
-        device: (*device).to_owned(),
-        root: plain(root),
-        at: plain(at),
-        options: (*options).to_owned(),
-        propagation: propagation.join(" "),
-        file_system: (*of_file_system.first()?).to_owned(),
-        data: (*of_file_system.last()?).to_owned(),
-    })
+impl Mount {
+    /// From a line; `None`: it is none.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let fields: Vec<&str> = mount.split(' ').collect();
+        let of_file_system: Vec<&str> = file_system.split(' ').collect();
+        let [id, parent, device, root, at, options, propagation @ ..] = fields.as_slice() else {
+            return None;
+        };
+        Some(Self {
+            id: id.parse().ok()?,
+            parent: parent.parse().ok()?,
+            device: (*device).to_owned(),
+            root: plain(root),
+            at: plain(at),
+            options: (*options).to_owned(),
+            propagation: propagation.join(" "),
+            file_system: (*of_file_system.first()?).to_owned(),
+            data: (*of_file_system.last()?).to_owned(),
+        })
+    }
 }
 
 /// A path whose blanks and backslashes mountinfo has written as octal numbers.
@@ -109,7 +111,7 @@ pub struct Mounts {
 impl Mounts {
     /// From the text of mountinfo; `None`: it makes no tree.
     pub fn parse(text: &str) -> Option<Self> {
-        let all: Vec<Mount> = text.lines().map(line).collect::<Option<_>>()?;
+        let all: Vec<Mount> = text.lines().map(Mount::parse).collect::<Option<_>>()?;
         let places: BTreeMap<i32, usize> =
             all.iter().enumerate().map(|(place, mount)| (mount.id, place)).collect();
         let mut children: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

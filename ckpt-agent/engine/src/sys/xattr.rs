@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use nix::errno::Errno;
 
@@ -29,6 +31,21 @@ pub fn list(file: impl AsFd) -> nix::Result<Vec<CString>> {
         .split_inclusive(|&byte| byte == 0)
         .filter_map(|name| CStr::from_bytes_with_nul(name).ok().map(CStr::to_owned))
         .collect())
+}
+
+/// Whether a file, which may be a symbolic link, has any.
+///
+/// # Errors
+/// As llistxattr(2), but for file systems that have none; EINVAL for a path with a zero in it.
+pub fn has_any(path: &Path) -> nix::Result<bool> {
+    let text = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: the kernel reads a string that lives across the call, and writes nothing into a list of no bytes.
+    let bytes = unsafe { libc::llistxattr(text.as_ptr(), std::ptr::null_mut(), 0) };
+    match Errno::result(bytes) {
+        Ok(bytes) => Ok(bytes > 0),
+        Err(Errno::EOPNOTSUPP) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// The value of an attribute.

@@ -1,15 +1,14 @@
 //! What is in a file system in memory (tmpfs) that a job has mounted for itself.
 
-use std::ffi::CString;
 use std::fs::{DirEntry, Metadata};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{MountedContent, MountedEntry, to_hex};
 use super::super::super::proc::mounts::Mount;
-use super::super::super::sys::stat::modified_ns_of;
+use super::super::super::sys::stat::{self, modified_ns_of};
+use super::super::super::sys::xattr;
 use super::refuse;
 
 /// Whoever makes the namespace again.
@@ -41,9 +40,7 @@ pub(super) fn read(pid: i32, mount: &Mount, maker: Maker) -> Result<Vec<MountedE
         return Err(refuse(format!("has a file of a tmpfs of its own mounted ({})", mount.at)));
     }
     let mut reader = Reader { mount, maker, device: metadata.dev(), bytes: 0, entries: Vec::new() };
-    let shown = format!("{}:{}", nix::sys::stat::major(metadata.dev()), {
-        nix::sys::stat::minor(metadata.dev())
-    });
+    let shown = format!("{}:{}", stat::major(metadata.dev()), stat::minor(metadata.dev()));
     if shown != mount.device {
         return Err(EngineError::odd("the file system mounted at", &mount.at));
     }
@@ -114,7 +111,7 @@ impl Reader<'_> {
         if !metadata.is_dir() && metadata.nlink() > 1 {
             return Err(self.with(format_args!("a file that has several names ({name})")));
         }
-        if has_attributes(path)? {
+        if xattr::has_any(path).map_err(|errno| failed("listxattr", path, errno.into()))? {
             return Err(self.with(format_args!("extended attributes ({name})")));
         }
         let content = self.content(path, name, metadata)?;
@@ -157,16 +154,4 @@ fn covered(name: &str, metadata: &Metadata) -> MountedEntry {
         false => (MountedContent::File { bytes: String::new() }, 0o644),
     };
     MountedEntry { path: name.to_owned(), mode, owner: None, modified_ns: 0, content }
-}
-
-fn has_attributes(path: &Path) -> Result<bool> {
-    let text = CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| EngineError::odd("a path", path.display().to_string()))?;
-    // SAFETY: the kernel reads a string that lives across the call, and writes nothing into a list of no bytes.
-    let bytes = unsafe { libc::llistxattr(text.as_ptr(), std::ptr::null_mut(), 0) };
-    match nix::errno::Errno::result(bytes) {
-        Ok(bytes) => Ok(bytes > 0),
-        Err(nix::errno::Errno::EOPNOTSUPP) => Ok(false),
-        Err(errno) => Err(EngineError::system("listxattr", path.display().to_string(), errno)),
-    }
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::super::super::error::Result;
+use super::super::super::proc::mounts::Mount;
 use super::super::super::proc::read_text;
 use super::super::super::sys::inotify::open_by_handle;
 use super::super::super::sys::stat;
@@ -45,6 +46,7 @@ pub(super) fn paths(
     context: &DumpContext,
 ) -> Result<Vec<Option<String>>> {
     let mounts = read_text("/proc/self/mountinfo")?.unwrap_or_default();
+    let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
     let mut found: Vec<Option<PathBuf>> =
         all.iter().map(|searched| by_handle(searched, &mounts)).collect();
     if found.iter().any(Option::is_none) {
@@ -56,16 +58,11 @@ pub(super) fn paths(
     Ok(found.into_iter().map(|path| path.and_then(text)).collect())
 }
 
-fn by_handle(searched: &Searched, mounts: &str) -> Option<PathBuf> {
+fn by_handle(searched: &Searched, mounts: &[Mount]) -> Option<PathBuf> {
     let (kind, handle) = searched.handle.as_ref()?;
     let device = format!("{}:{}", searched.device >> 20, searched.device & 0xf_ffff);
-    // mount id, parent id, major:minor, root, mount point (proc_pid_mountinfo(5)).
-    let places = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(2);
-        (fields.next()? == device).then(|| fields.nth(1))?
-    });
-    for place in places {
-        let Ok(on) = File::open(place) else { continue };
+    for mount in mounts.iter().filter(|mount| mount.device == device) {
+        let Ok(on) = File::open(&mount.at) else { continue };
         let Ok(target) = open_by_handle(on.as_fd(), *kind, handle) else { continue };
         let Ok(path) = fs::read_link(reopen::magic_link(target)) else { continue };
         // Through another mount it may have no path, or one that leads elsewhere.

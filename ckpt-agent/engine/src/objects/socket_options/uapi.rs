@@ -59,8 +59,10 @@ pub(super) const IPV6_RECVFRAGSIZE: i32 = 77;
 
 // include/uapi/linux/tcp.h
 pub(super) const TCP_SAVE_SYN: i32 = 27;
+pub(super) const TCP_SAVED_SYN: i32 = 28;
 pub(super) const TCP_FASTOPEN_CONNECT: i32 = 30;
 pub(super) const TCP_ULP: i32 = 31;
+pub(super) const TCP_FASTOPEN_KEY: i32 = 33;
 pub(super) const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
 pub(super) const TCP_INQ: i32 = 36;
 pub(super) const TCP_TX_DELAY: i32 = 37;
@@ -101,7 +103,3 @@ pub(super) const PACKET_VNET_HDR_SZ: i32 = 24;
 // include/net/udplite.h
 pub(super) const SEND_COVERAGE: i32 = 10;
 pub(super) const RECEIVE_COVERAGE: i32 = 11;
-
-// include/uapi/linux/tcp.h
-pub(super) const TCP_SAVED_SYN: i32 = 28;
-pub(super) const TCP_FASTOPEN_KEY: i32 = 33;
