@@ -12,6 +12,11 @@ const WRITE: &str = "CKPTD_WRITE_DOCUMENTS";
 /// Of how many columns its lines are.
 const COLUMNS: usize = 120;
 
+/// Where the options of prctl(2) are.
+const PRCTL: &str = "linux/prctl.h";
+/// The level of raw sockets (include/linux/socket.h).
+const SOL_RAW: i32 = 255;
+
 /// What a header defines that a table must have.
 struct Header {
     path: &'static str,
@@ -24,13 +29,7 @@ struct Header {
 }
 
 const HEADERS: &[Header] = &[
-    Header {
-        path: "linux/prctl.h",
-        prefixes: &["PR_"],
-        values: &[],
-        rows: &[prctl::ROWS],
-        least: 60,
-    },
+    Header { path: PRCTL, prefixes: &["PR_"], values: &[], rows: &[prctl::ROWS], least: 60 },
     Header {
         path: "asm-generic/socket.h",
         prefixes: &["SO_"],
@@ -192,48 +191,71 @@ const HEADERS: &[Header] = &[
     },
 ];
 
-/// What a header defines: names of macros, also of nested ones (`# define`), without those of an older and a newer form.
-fn defined(header: &str) -> BTreeSet<&str> {
-    let names = header.lines().filter_map(|line| {
-        let line = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("define")?;
-        line.split(|end: char| !end.is_ascii_alphanumeric() && end != '_')
-            .find(|name| !name.is_empty())
-    });
-    names.filter(|name| !name.ends_with("_OLD") && !name.ends_with("_NEW")).collect()
+/// A macro of a header.
+struct Macro {
+    /// It is indented (`# define`): in prctl.h a value of an option.
+    nested: bool,
+    name: String,
+    /// Its value, if that is a number.
+    number: Option<u32>,
+}
+
+/// What a header of the C compiler's defines; `None`: it is not there.
+fn macros(header: &str) -> Option<Vec<Macro>> {
+    let text = std::fs::read_to_string(Path::new("/usr/include").join(header)).ok()?;
+    let one = |line: &str| {
+        let directive = line.trim_start().strip_prefix('#')?;
+        let words = directive.trim_start().strip_prefix("define")?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let name = words.split(|c| !is_name(c)).find(|name| !name.is_empty())?;
+        let value = words.split_ascii_whitespace().nth(1).unwrap_or_default();
+        let number = match value.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None => value.parse().ok(),
+        };
+        Some(Macro { nested: directive.starts_with(' '), name: name.to_owned(), number })
+    };
+    Some(text.lines().filter_map(one).collect())
+}
+
+impl Header {
+    /// Whether a macro is an entry: not a value of one, nor its older and its newer form.
+    fn lists(&self, found: &Macro) -> bool {
+        let begins = |all: &[&str]| all.iter().any(|start| found.name.starts_with(start));
+        let is_form = found.name.ends_with("_OLD") || found.name.ends_with("_NEW");
+        let is_option = !found.nested && found.number.is_some();
+        begins(self.prefixes)
+            && !begins(self.values)
+            && !is_form
+            && (self.path != PRCTL || is_option)
+    }
 }
 
 #[test]
 fn everything_that_the_headers_define_has_its_row() {
     let mut without = Vec::new();
     for header in HEADERS {
-        let path = Path::new("/usr/include").join(header.path);
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
-        // Values of prctl(2)'s options are indented, and its other macros are of other calls.
-        let options = header.path == "linux/prctl.h";
-        let text: String = match options {
-            true => text.lines().filter(|line| line.starts_with("#define")).fold(
-                String::new(),
-                |all, line| match line.split_ascii_whitespace().nth(2) {
-                    Some(number) if number.starts_with(|c: char| c.is_ascii_digit()) => {
-                        all + line + "\n"
-                    }
-                    _ => all,
-                },
-            ),
-            false => text,
-        };
+        let Some(all) = macros(header.path) else { continue };
+        let entries: BTreeSet<&str> =
+            all.iter().filter(|one| header.lists(one)).map(|one| one.name.as_str()).collect();
+        assert!(entries.len() >= header.least, "{}: {entries:?}", header.path);
         let known: BTreeSet<&str> =
             header.rows.iter().flat_map(|rows| rows.iter().map(|(name, ..)| *name)).collect();
-        let entries: Vec<&str> = defined(&text)
-            .into_iter()
-            .filter(|name| header.prefixes.iter().any(|prefix| name.starts_with(prefix)))
-            .filter(|name| !header.values.iter().any(|value| name.starts_with(value)))
-            .collect();
-        assert!(entries.len() >= header.least, "{}: {entries:?}", path.display());
-        let missing = entries.iter().filter(|name| !known.contains(*name));
+        let missing = entries.difference(&known);
         without.extend(missing.map(|name| format!("{}: {name}", header.path)));
     }
     assert!(without.is_empty(), "no row: {without:?}");
+}
+
+#[test]
+fn options_of_prctl_are_in_order() {
+    let Some(all) = macros(PRCTL) else { return };
+    let number = |name: &str| {
+        let one = all.iter().find(|one| !one.nested && one.name == name)?;
+        one.number
+    };
+    let numbers: Vec<u32> = prctl::ROWS.iter().filter_map(|(name, ..)| number(name)).collect();
+    assert!(numbers.len() > 40 && numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
 }
 
 #[test]
@@ -246,18 +268,10 @@ fn nothing_comes_twice() {
     }
 }
 
-/// The number of a name, as the C compiler's headers have it.
-fn number(header: &str, name: &str) -> Option<i32> {
-    let text = std::fs::read_to_string(Path::new("/usr/include").join(header)).ok()?;
-    text.lines().find_map(|line| {
-        let mut words = line.strip_prefix("#define")?.split_ascii_whitespace();
-        (words.next() == Some(name)).then(|| words.next()?.parse().ok())?
-    })
-}
-
 #[test]
 fn what_is_kept_of_sockets_is_read() {
     use crate::objects::reads_option;
+    use crate::sys::abi;
     // Handlers of their own: sizes of buffers, filters, groups; or other names of an option that is read.
     let elsewhere = |name: &str| {
         name.contains("BUF")
@@ -276,15 +290,17 @@ fn what_is_kept_of_sockets_is_read() {
         ("linux/in6.h", libc::IPPROTO_IPV6, sockets::IPV6),
         ("linux/tcp.h", libc::IPPROTO_TCP, sockets::TCP),
         ("linux/udp.h", libc::IPPROTO_UDP, sockets::UDP),
-        ("linux/netlink.h", 270, sockets::NETLINK),
-        ("linux/if_packet.h", 263, sockets::PACKET),
+        ("linux/netlink.h", abi::SOL_NETLINK, sockets::NETLINK),
+        ("linux/if_packet.h", libc::SOL_PACKET, sockets::PACKET),
     ] {
+        let all = macros(header).unwrap_or_default();
         for (name, fate, _) in rows.iter().filter(|(name, ..)| !elsewhere(name)) {
-            let Some(number) = number(header, name) else { continue };
+            let found = all.iter().find(|one| one.name == *name);
+            let Some(number) = found.and_then(|one| one.number) else { continue };
             // Of raw sockets.
-            let level = if *name == "IPV6_CHECKSUM" { 255 } else { level };
+            let level = if *name == "IPV6_CHECKSUM" { SOL_RAW } else { level };
             let read = matches!(fate, Fate::Kept) || *name == "IPV6_ROUTER_ALERT";
-            assert_eq!(reads_option(level, number), read, "{name}");
+            assert_eq!(reads_option(level, number as i32), read, "{name}");
             compared += 1;
         }
     }
