@@ -2,7 +2,7 @@
 
 use ckpt_engine::{RestoreOrder, Session};
 use protocol::agent::{AgentCommand, AgentEvent, InstanceEvent};
-use protocol::launch::{Console, LaunchSpec, RestoreSpec};
+use protocol::launch::{AdoptSpec, Console, LaunchSpec, RestoreSpec};
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +30,15 @@ pub trait AgentHandle: Send + Sync {
     /// Where it could not be restored; nothing is left of it.
     fn restore(&self, spec: RestoreSpec) -> Result<Console, AgentFailure>;
 
+    /// Makes a job of processes that ckptd has not started.
+    ///
+    /// # Errors
+    /// Where it can't be one; the processes run on.
+    fn adopt(&self, spec: AdoptSpec) -> Result<(), AgentFailure>;
+
+    /// Leaves an adopted job as it is; blocks until nothing of it stands still any more.
+    fn let_go(&self);
+
     /// Takes a command; never blocks.
     fn command(&self, command: AgentCommand);
 }
@@ -41,6 +50,14 @@ impl AgentHandle for Session {
 
     fn restore(&self, spec: RestoreSpec) -> Result<Console, AgentFailure> {
         Ok(Session::restore(self, RestoreOrder::alone(spec))?.console)
+    }
+
+    fn adopt(&self, spec: AdoptSpec) -> Result<(), AgentFailure> {
+        Ok(Session::adopt(self, spec)?)
+    }
+
+    fn let_go(&self) {
+        Session::let_go(self);
     }
 
     fn command(&self, command: AgentCommand) {

@@ -224,7 +224,12 @@ pub enum AgentEvent {
         /// One line.
         text: String,
     },
-    /// The job's first process ended, and with it every other process of the job.
+    /// The job has ended or is out of reach, and nobody can tell how it ended. Of a job that was adopted.
+    Lost {
+        /// Why, in one line.
+        reason: String,
+    },
+    /// The job's first process ended, and with it every other process of the job but of one that was adopted.
     Ended {
         /// How.
         status: ExitKind,

@@ -37,6 +37,17 @@ pub struct LaunchSpec {
     pub external: External,
 }
 
+/// Processes that ckptd has not started, to be made a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdoptSpec {
+    /// The first of them, as this machine numbers it; all that descend from it belong to the job.
+    pub pid: i32,
+    /// What of the file system is the job's.
+    pub kept: Kept,
+    /// What to do about connections to outside of the job.
+    pub external: External,
+}
+
 impl LaunchSpec {
     /// Of a program whose streams are pipes, with nothing in its environment.
     #[must_use]

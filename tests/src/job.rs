@@ -54,6 +54,8 @@ pub struct Job {
     name: String,
     mark: String,
     launcher: Option<Child>,
+    /// A program that ckptd has not started.
+    alone: Option<Child>,
     starts: u32,
     extra_environment: Vec<(String, String)>,
     wrapper: Vec<String>,
@@ -77,6 +79,7 @@ impl Job {
             name: name.to_owned(),
             mark: format!("{name}@{}", home.display()),
             launcher: None,
+            alone: None,
             starts: 0,
             extra_environment: Vec::new(),
             wrapper: Vec::new(),
@@ -137,8 +140,28 @@ impl Job {
         command
     }
 
+    /// Starts a program without ckptd, in a session of its own.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn run_alone(&mut self, words: &[&str]) -> Result<(), Failure> {
+        let mut command = self.account.command(Path::new("setsid"), &self.home);
+        command.args(words).env(processes::MARK, &self.mark);
+        self.alone = Some(self.spawn(command)?);
+        Ok(())
+    }
+
+    /// `ckptd adopt --interval 0 --name NAME PID`, of what [`Job::run_alone`] has started.
+    ///
+    /// # Errors
+    /// When ckptd cannot be started.
+    pub fn adopt(&mut self) -> Result<(), Failure> {
+        let alone = self.alone.as_ref().map(Child::id);
+        let pid = alone.ok_or_else(|| Failure("there is nothing to adopt".into()))?.to_string();
+        self.start(self.command(&["adopt", "--interval", "0", "--name", &self.name, &pid]))
+    }
+
     fn start(&mut self, mut command: Command) -> Result<(), Failure> {
-        self.starts += 1;
         if let [program, arguments @ ..] = self.wrapper.as_slice() {
             let mut wrapped = Command::new(program);
             wrapped.args(arguments).arg(command.get_program()).args(command.get_args());
@@ -153,14 +176,23 @@ impl Job {
             }
             command = wrapped;
         }
+        self.launcher = Some(self.spawn(command)?);
+        Ok(())
+    }
+
+    fn spawn(&mut self, mut command: Command) -> Result<Child, Failure> {
+        self.starts += 1;
         let log = |stream: &str| {
-            File::create(self.home.join(format!("{stream}.{}", self.starts)))
+            let path = self.home.join(format!("{stream}.{}", self.starts));
+            // A program that ckptd has not started opens it again after a restart.
+            File::create(&path)
+                .and_then(|file| self.account.give(&path).map(|()| file))
                 .map_err(|e| Failure(format!("failed to make a log: {e}")))
         };
         command.stdin(Stdio::null()).stdout(log("stdout")?).stderr(log("stderr")?);
-        let child = command.spawn().map_err(|e| Failure(format!("failed to run ckptd: {e}")))?;
-        self.launcher = Some(child);
-        Ok(())
+        let program = command.get_program().to_owned();
+        let failed = |e| Failure(format!("failed to run {}: {e}", program.to_string_lossy()));
+        command.spawn().map_err(failed)
     }
 
     /// `ckptd run --interval 0 --name NAME -- COMMAND...`
@@ -268,7 +300,8 @@ impl Job {
         }
     }
 
-    /// Kills the launcher with SIGKILL; the whole job must be gone at once.
+    /// Kills the launcher with SIGKILL; the whole job must be gone at once, or, where ckptd has not started it, live until it is
+    /// killed too.
     ///
     /// # Errors
     /// When a process is left over.
@@ -278,7 +311,21 @@ impl Job {
             let _ = launcher.kill();
             let _ = launcher.wait();
         }
+        if let Some(alone) = self.alone.take() {
+            self.kill_alone(alone)?;
+        }
         self.expect_gone()
+    }
+
+    fn kill_alone(&self, mut alone: Child) -> Result<(), Failure> {
+        let failed = |e| Failure(format!("failed to wait for a program: {e}"));
+        let lives = alone.try_wait().map_err(failed)?.is_none();
+        let all = processes::marked(&self.mark);
+        // None of them sees another's end and does something about it.
+        processes::stop(&all);
+        processes::kill(&all);
+        alone.wait().map_err(failed)?;
+        if lives { Ok(()) } else { Err(Failure("what was adopted has ended with ckptd".into())) }
     }
 
     fn expect_gone(&self) -> Result<(), Failure> {
@@ -289,6 +336,22 @@ impl Job {
         let text = processes::describe(&left);
         processes::kill(&left);
         Err(Failure(format!("{} processes are left over\n{text}", left.len())))
+    }
+
+    /// Whether the launcher has ended, or, where there is none yet, what runs alone.
+    ///
+    /// # Errors
+    /// When nothing was started.
+    pub fn has_ended(&mut self) -> Result<bool, Failure> {
+        match (&self.launcher, &mut self.alone) {
+            (None, Some(alone)) => {
+                let ended = alone.try_wait();
+                ended
+                    .map(|status| status.is_some())
+                    .map_err(|e| Failure(format!("failed to wait: {e}")))
+            }
+            _ => Ok(self.ended()?.is_some()),
+        }
     }
 
     /// The launcher's exit status, if it has ended.
@@ -381,6 +444,9 @@ impl Drop for Job {
             let _ = launcher.wait();
         }
         processes::kill(&processes::marked(&self.mark));
+        if let Some(mut alone) = self.alone.take() {
+            let _ = alone.wait();
+        }
     }
 }
 

@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
 /// The variable by which every process of a test job, ckptd's own included, is known.
 pub const MARK: &str = "CKPTD_TEST_JOB";
 
@@ -13,10 +16,20 @@ pub fn marked(mark: &str) -> Vec<i32> {
     numbered("/proc")
         .into_iter()
         .filter(|pid| {
-            fs::read(format!("/proc/{pid}/environ"))
-                .is_ok_and(|environ| environ.split(|b| *b == 0).any(|v| v == wanted.as_bytes()))
+            environment(*pid).split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
         })
         .collect()
+}
+
+/// The environment that a process was started with: shown by another thread where the main one has ended.
+fn environment(pid: i32) -> Vec<u8> {
+    let threads = || numbered(&format!("/proc/{pid}/task")).into_iter();
+    let own = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    if !own.is_empty() {
+        return own;
+    }
+    let shown = |tid| fs::read(format!("/proc/{pid}/task/{tid}/environ")).ok();
+    threads().filter_map(shown).find(|shown| !shown.is_empty()).unwrap_or_default()
 }
 
 /// Waits until no process has the mark; the ones left over after `limit`.
@@ -55,10 +68,18 @@ pub fn describe(pids: &[i32]) -> String {
 
 /// Ends processes at once, one by one, by their id.
 pub fn kill(pids: &[i32]) {
+    send(pids, Signal::SIGKILL);
+}
+
+/// Stops processes, one by one, by their id.
+pub fn stop(pids: &[i32]) {
+    send(pids, Signal::SIGSTOP);
+}
+
+fn send(pids: &[i32], signal: Signal) {
     for pid in pids {
-        let pid = nix::unistd::Pid::from_raw(*pid);
         // It may have ended meanwhile, which is what is wanted.
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        let _ = nix::sys::signal::kill(Pid::from_raw(*pid), signal);
     }
 }
 

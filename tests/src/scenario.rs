@@ -35,6 +35,8 @@ pub enum Mode {
     Three,
     /// Checkpoint, and a rehearsed restart from it; the job goes on.
     Rehearse,
+    /// The program runs already when ckptd comes to it; checkpoint, kill -9 of both, restart, twice.
+    Adopt,
 }
 
 impl Mode {
@@ -46,6 +48,7 @@ impl Mode {
             Mode::Restart => "restart",
             Mode::Three => "three",
             Mode::Rehearse => "rehearse",
+            Mode::Adopt => "adopt",
         }
     }
 }
@@ -114,9 +117,16 @@ impl Case<'_> {
         if self.mode == Mode::Plain {
             return self.plain(&home, &executable, &work);
         }
-        job.run(&[&executable, &path])?;
+        match self.mode {
+            Mode::Adopt => job.run_alone(&[&executable, &path])?,
+            _ => job.run(&[&executable, &path])?,
+        }
         if let Some(why) = work.wait_until_ready(&mut job)? {
             return Ok(Outcome::Skipped(why));
+        }
+        if self.mode == Mode::Adopt {
+            job.adopt()?;
+            job.wait_until_up()?;
         }
         if self.program.refused {
             return self.expect_refusal(&mut job, &work);
@@ -137,6 +147,7 @@ impl Case<'_> {
             Mode::Restart => (1, true),
             Mode::Three => (3, true),
             Mode::Rehearse => (1, false),
+            Mode::Adopt => (2, true),
         };
         let mut last = 0;
         for _ in 0..rounds {
@@ -310,8 +321,8 @@ impl Work {
             if self.has("skipped") {
                 return Ok(self.text("skipped"));
             }
-            let ended = job.ended()?;
-            if ended.is_some() || self.has("failed") || Instant::now() >= deadline {
+            let ended = job.has_ended()?;
+            if ended || self.has("failed") || Instant::now() >= deadline {
                 let said = self.text("failed").unwrap_or_default();
                 return Err(Failure(format!("never ready: {said}\n{}", job.dump())));
             }

@@ -51,6 +51,10 @@ impl Numbers {
             list.iter().find(|(_, names)| names.contains(&program)).map(|(why, _)| *why)
         };
         match self {
+            // It has none before the restart.
+            Numbers::Own if mode == Mode::Adopt => find(NEED_NAMESPACES)
+                .or_else(|| find(NEED_THE_START))
+                .or_else(|| find(NEED_USERS).filter(|_| account == Account::User)),
             Numbers::Own => None,
             Numbers::None | Numbers::New if mode == Mode::Rehearse => {
                 Some("a restart can be rehearsed only in namespaces")
@@ -66,6 +70,24 @@ impl Numbers {
 
 /// Why, and which.
 type Excuse = (&'static str, &'static [&'static str]);
+
+/// Programs about what a job has only if ckptd has started it.
+const NEED_THE_START: &[Excuse] = &[
+    (
+        "a folder of temporary files is made for jobs that ckptd starts",
+        &["busyfiles", "folderattributes", "temporaryfolder"],
+    ),
+    ("a restart's first process is the init's child, not a stranger's", &["tree"]),
+    ("it is not adopted in the first place", &["traced"]),
+    (
+        "nobody can tell whose orphans are when the makers of their session and group have ended",
+        &["deadleader"],
+    ),
+];
+
+/// Programs of an ordinary user's that name other users of the machine, of whom the namespace of a restarted job has none.
+const NEED_USERS: &[Excuse] =
+    &[("an access list for another user can't be made again, which is told", &["fileattributes"])];
 
 /// Programs that need a namespace of the job's own, whatever their processes' numbers are.
 const NEED_NAMESPACES: &[Excuse] = &[

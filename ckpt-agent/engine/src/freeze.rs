@@ -10,7 +10,7 @@ use tracing::{debug_span, trace};
 use super::arch::{Architecture, Current};
 use super::doing::{self, Thing};
 use super::error::{EngineError, Refusal, Result};
-use super::proc::{children, descendants, is_io_worker, must_be_own, read_text, thread_numbers};
+use super::proc::{Members, children, is_io_worker, must_be_own, read_text, thread_numbers};
 use super::sys::schedule::{Ahead, Hurry};
 use super::trace::{Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any};
 
@@ -111,13 +111,13 @@ pub struct FrozenJob {
     pub hurry: Hurry,
 }
 
-/// Stops all descendants of the job's init but `stand_ins` (numbers on this machine).
+/// Stops all processes of a job but `stand_ins` (numbers on this machine).
 ///
 /// # Errors
 /// [`EngineError::TooLong`] with the process that would not stop where none has for `limit`, or after five times
 /// that; a process traced by somebody else. On every error the job goes on.
-pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<FrozenJob> {
-    freeze_knowing(init, stand_ins, BTreeSet::new(), limit)
+pub fn freeze(members: &Members, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<FrozenJob> {
+    freeze_knowing(members, stand_ins, BTreeSet::new(), limit)
 }
 
 /// As [`freeze`]. `without_rings`: processes that have just been seen to have no memory of an io_uring, so that none
@@ -126,7 +126,7 @@ pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<Fr
 /// # Errors
 /// As [`freeze`].
 pub fn freeze_knowing(
-    init: i32,
+    members: &Members,
     stand_ins: BTreeSet<i32>,
     without_rings: BTreeSet<i32>,
     limit: Duration,
@@ -148,7 +148,7 @@ pub fn freeze_knowing(
     };
     loop {
         let before = freezer.known.len();
-        freezer.seize_new(init)?;
+        freezer.seize_new(members)?;
         freezer.collect()?;
         if freezer.known.len() == before && freezer.running.is_empty() {
             break;
@@ -160,7 +160,7 @@ pub fn freeze_knowing(
     for tid in freezer.stopped.keys() {
         hurry.take_along(*tid);
     }
-    let job = freezer.finish(init, hurry)?;
+    let job = freezer.finish(members, hurry)?;
     stopping.record("processes", job.processes.len());
     stopping.record("threads", job.processes.iter().map(|p| p.threads.len()).sum::<usize>());
     Ok(job)
@@ -255,8 +255,8 @@ pub fn settle_lingering() -> bool {
 }
 
 impl Freezer {
-    fn seize_new(&mut self, init: i32) -> Result<()> {
-        for pid in descendants(init)? {
+    fn seize_new(&mut self, members: &Members) -> Result<()> {
+        for pid in members.list()? {
             if self.stand_ins.contains(&pid) {
                 continue;
             }
@@ -423,12 +423,12 @@ impl Freezer {
         EngineError::TooLong { what: culprit, limit_ms: self.limit.as_millis() as u64 }
     }
 
-    fn finish(mut self, init: i32, hurry: Hurry) -> Result<FrozenJob> {
+    fn finish(mut self, members: &Members, hurry: Hurry) -> Result<FrozenJob> {
         let mut processes = Vec::new();
         let mut zombies = Vec::new();
         let mut stand_ins = Vec::new();
         let since = self.since;
-        for host_pid in descendants(init)? {
+        for host_pid in members.list()? {
             let mut threads = Vec::new();
             for tid in thread_numbers(host_pid)? {
                 threads.extend(self.stopped.remove(&tid));
@@ -471,15 +471,23 @@ fn is_zombie(pid: i32, tid: i32) -> Result<bool> {
 
 /// Says who else traces a process that cannot be seized.
 fn explain(pid: i32, error: EngineError) -> EngineError {
+    refuse_traced(pid).err().unwrap_or(error)
+}
+
+/// Refuses a process that somebody else traces.
+///
+/// # Errors
+/// The refusal, with both named.
+pub fn refuse_traced(pid: i32) -> Result<()> {
     let Ok(status) = procfs::process::Process::new(pid).and_then(|process| process.status()) else {
-        return error;
+        return Ok(());
     };
     if status.tracerpid == 0 {
-        return error;
+        return Ok(());
     }
     let tracer = read_text(&format!("/proc/{}/comm", status.tracerpid)).ok().flatten();
     let job_pid = status.nspid.as_ref().and_then(|all| all.last().copied()).unwrap_or(pid);
-    EngineError::RefusedProcess {
+    Err(EngineError::RefusedProcess {
         pid: job_pid,
         comm: status.name,
         refusal: Refusal::new(
@@ -490,11 +498,12 @@ fn explain(pid: i32, error: EngineError) -> EngineError {
             ),
             "detach the debugger",
         ),
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::proc::descendants;
     use super::*;
     use nix::sys::wait::waitpid;
     use nix::unistd::{ForkResult, Pid, fork};
@@ -537,7 +546,8 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        let error = freeze(init.as_raw(), BTreeSet::new(), Duration::from_millis(100)).err();
+        let members = Members::Below(init.as_raw());
+        let error = freeze(&members, BTreeSet::new(), Duration::from_millis(100)).err();
         for pid in job.iter().rev().chain([&init.as_raw()]) {
             // One that has ended with another needs no more.
             let _ = nix::sys::signal::kill(Pid::from_raw(*pid), nix::sys::signal::Signal::SIGKILL);

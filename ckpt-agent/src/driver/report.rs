@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ckpt_engine::session::Adopted;
+use ckpt_engine::session::TakenOver;
 use ckpt_node::{Event, Lacking, Record};
 use command_tree::Line;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
@@ -106,7 +106,7 @@ pub struct Found {
     /// What is there of it.
     pub started: Started,
     /// What its init said.
-    pub adopted: Adopted,
+    pub adopted: TakenOver,
 }
 
 /// The way to the driver.

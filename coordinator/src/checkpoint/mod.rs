@@ -290,6 +290,7 @@ impl JobMachine {
         match event {
             AgentEvent::Warning { text } => out.push(Action::Notify(Notice::Warning(text))),
             AgentEvent::Ended { status } => self.ended(now, status, out),
+            AgentEvent::Lost { reason } => self.agent_lost(now, agent, &reason, out),
             event => self.checkpoint_event(now, agent, event, out),
         }
     }

@@ -99,6 +99,24 @@ impl FileArguments {
     }
 }
 
+/// What adopt takes.
+#[derive(Debug, Args)]
+pub struct AdoptArguments {
+    /// The job's name: letters, digits, '.', '_' and '-' [default: the program's name and a
+    /// number].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What of the file system is the job's.
+    #[command(flatten)]
+    pub files: FileArguments,
+    /// How the job is kept.
+    #[command(flatten)]
+    pub options: JobOptions,
+    /// The process.
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+}
+
 /// What restart takes.
 #[derive(Debug, Args)]
 pub struct RestartArguments {

@@ -14,8 +14,8 @@ mod values;
 
 pub use archives::{ExportArguments, ImportArguments, RecipientArguments};
 pub use jobs::{
-    DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting, JobOptions,
-    Placement, RestartArguments, RunArguments,
+    AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,
+    JobOptions, Placement, RestartArguments, RunArguments,
 };
 pub use listings::{InspectArguments, ListArguments};
 pub use members::{
@@ -78,6 +78,19 @@ OMPI_MCA_btl=self,tcp PMIX_MCA_gds=hash OMPI_MCA_mpi_preconnect_mpi=1 \
 OMPI_MCA_hwloc_base_binding_policy=none, so that its ranks can be separated. \
 '--placement node' leaves shared memory on.")]
     Run(RunArguments),
+    /// Make a job of a process that runs already, with all that descend from it, and take checkpoints of it.
+    ///
+    /// It keeps its terminal, its session and its parent, and its output stays where it was. Ctrl-C, or the end of ckptd,
+    /// leaves it to itself; 'ckptd stop' ends it. Once it has ended, 'ckptd restart' brings it back as a job like any
+    /// other, in namespaces of its own where the machine has them, with its input and output here.
+    #[command(after_long_help = "\
+Examples:
+  ckptd adopt $(pgrep -n simulate)      with a checkpoint every 30 seconds
+  ckptd adopt --interval 0 4711         checkpoints only by 'ckptd checkpoint'
+
+Exit status: that of the job, if it ends; 0 after Ctrl-C; 125 where the kernel does not tell how it ended (before Linux \
+6.15).")]
+    Adopt(AdoptArguments),
     /// Take a checkpoint now; prints its number once it is committed.
     #[command(after_long_help = "\
 Examples:
@@ -373,6 +386,9 @@ mod tests {
             &["ckptd", "run", "--interval", "nan", "ls"],
             &["ckptd", "run", "--keep", "0", "ls"],
             &["ckptd", "restart"],
+            &["ckptd", "adopt"],
+            &["ckptd", "adopt", "1x"],
+            &["ckptd", "adopt", "0"],
             &["ckptd", "rm"],
             &["ckptd", "token", "--uses", "0"],
             &["ckptd", "login", "--for", "8d"],

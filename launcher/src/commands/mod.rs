@@ -1,5 +1,6 @@
 //! One file a command.
 
+mod adopt;
 mod agent;
 mod attach;
 mod audit;
@@ -122,6 +123,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Context { state: StateDir::find(cli.dir.clone())?, asked_dir: cli.dir, start_agent };
     match cli.command {
         Command::Run(arguments) => return run::perform(&context, arguments),
+        Command::Adopt(arguments) => return adopt::perform(&context, &arguments),
         Command::Restart(arguments) => return restart::perform(&context, &arguments),
         Command::Export(arguments) => return export::perform(&context, &arguments),
         Command::Import(arguments) => return import::perform(&context, &arguments),

@@ -6,7 +6,7 @@ use ckptd::agent::{AgentFailure, AgentHandle, EventSink};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use protocol::agent::{AgentCommand, AgentEvent, ExitKind, ImageSummary};
-use protocol::launch::{Console, LaunchSpec, RestoreSpec, StreamKind};
+use protocol::launch::{AdoptSpec, Console, LaunchSpec, RestoreSpec, StreamKind};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -66,6 +66,12 @@ impl AgentHandle for Double {
         command.arg(format!("restored {}", spec.checkpoint));
         self.spawn(command, true)
     }
+
+    fn adopt(&self, _: AdoptSpec) -> Result<(), AgentFailure> {
+        Err("this agent adopts nothing".into())
+    }
+
+    fn let_go(&self) {}
 
     fn command(&self, command: AgentCommand) {
         let event = match command {

@@ -238,7 +238,10 @@ impl Numbers {
     pub fn restarted(&self, shown: &Call, place: &str) -> Call {
         /// Clock numbers are small, addresses are not.
         const LOWEST_ADDRESS: u64 = 4096;
-        let number = if place.contains("nanosleep") {
+        // The function that goes on with a sleep counts as part of the scheduler (__sched), which is passed over: some
+        // kernels show the one that has called it (__x64_sys_restart_syscall), or what called that.
+        let sleeps = ["nanosleep", "restart", "syscall"].iter().any(|name| place.contains(name));
+        let number = if sleeps {
             if shown.arguments[0] < LOWEST_ADDRESS { self.clock_nanosleep } else { self.nanosleep }
         } else if place.contains("futex") {
             self.futex

@@ -11,6 +11,7 @@ mod files;
 mod inside;
 mod namespaces;
 mod offers;
+mod outside;
 pub(super) mod pages;
 mod posix_timers;
 mod process;
@@ -27,6 +28,7 @@ mod write;
 
 pub use super::sys::page::page_size;
 pub use files::build_id;
+pub use process::stat_and_status;
 pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job};
 pub use standins::find as find_stand_ins;
 pub use write::{ImageSummary, process_file, write_image};

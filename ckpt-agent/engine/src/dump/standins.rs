@@ -7,7 +7,7 @@ use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{Pid, ProcessNode, RelayKind};
 use super::super::objects::HeldRelay;
-use super::super::proc::{descendants, inner_number, read_text};
+use super::super::proc::{Members, inner_number, read_text};
 use super::super::split::standin::NAME;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::sockopt;
@@ -35,17 +35,19 @@ pub fn shells(relays: &[HeldRelay]) -> Vec<Shell> {
     shells.into_values().collect()
 }
 
-/// Stand-ins below an init, as this machine numbers them, and which of the remote shells are among them, as the job numbers
+/// Stand-ins among a job's processes, as this machine numbers them, and which of the remote shells are among them, as the job numbers
 /// them. They are executions of the init's own program under their name; there are no others from the restore on, but
 /// remote shells.
 ///
 /// # Errors
 /// Where /proc cannot be read.
-pub fn find(init: i32, shells: &[Shell]) -> Result<(BTreeSet<i32>, Vec<Pid>)> {
+pub fn find(members: &Members, shells: &[Shell]) -> Result<(BTreeSet<i32>, Vec<Pid>)> {
     let mut there = Vec::new();
-    let Some(program) = program(init) else { return Ok((BTreeSet::new(), there)) };
+    // Nothing of ckptd's is in a tree that it has not started.
+    let Members::Below(init) = members else { return Ok((BTreeSet::new(), there)) };
+    let Some(program) = program(*init) else { return Ok((BTreeSet::new(), there)) };
     let mut found = BTreeSet::new();
-    for pid in descendants(init)? {
+    for pid in members.list()? {
         if let Some(number) = is_one_of(pid, shells)? {
             found.insert(pid);
             there.push(number);

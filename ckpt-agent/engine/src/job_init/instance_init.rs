@@ -18,6 +18,7 @@ use super::super::freeze::{
 };
 use super::super::graph::{OuterEnd, Pid};
 use super::super::late::{self, Connecting, Late};
+use super::super::proc::Members;
 use super::super::restore::Standing;
 use super::super::sys::reap::{Reaped, exit_kind, reap_any};
 use super::bring_back::Begun;
@@ -354,8 +355,9 @@ impl InstanceInit {
         if !self.touched && !self.lease.is_over()? {
             return Ok(());
         }
-        let own = std::process::id() as i32;
-        match find_stand_ins(own, &[]).and_then(|(found, _)| freeze(own, found, FREEZE_LIMIT)) {
+        let own = Members::Below(std::process::id() as i32);
+        let stand_ins = find_stand_ins(&own, &[]);
+        match stand_ins.and_then(|(found, _)| freeze(&own, found, FREEZE_LIMIT)) {
             Ok(frozen) => {
                 // They must not run on when this process is killed.
                 frozen.processes.iter().for_each(StoppedProcess::die_with_tracer);

@@ -23,6 +23,7 @@ use super::super::sys::file_user::FileUser;
 use super::super::sys::stat::identity;
 use super::super::sys::tty;
 use super::io_uring::Rings;
+use super::pty::ConsoleTerminal;
 use super::reopen;
 use super::tcp::{Asking, Widened};
 use super::unix::Shown;
@@ -88,8 +89,10 @@ pub struct DumpContext {
     pub held: Vec<OwnedFd>,
     /// Relays of which the agent holds a side here.
     pub relays: Vec<HeldRelay>,
-    /// Master of the job's own terminal, held by the launcher: a copy.
-    pub terminal_master: Option<OwnedFd>,
+    /// The terminal that the job was started from.
+    pub terminal: Option<ConsoleTerminal>,
+    /// Whether strangers hold the other sides of its standard streams, who go on with them.
+    pub is_adopted: bool,
     /// Directories whose files travel with the job (/tmp, /dev/shm, $TMPDIR).
     pub session_directories: Vec<PathBuf>,
     /// How many bytes of files go into the image at most.

@@ -43,7 +43,10 @@ pub use pidfd::ProcessDescriptor;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
 pub use procfile::ProcessFile;
-pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
+pub use pty::{
+    ConsoleTerminal, ControllingTerminal, Side as TerminalSide, StrangersTerminal, Terminal,
+    controlling_terminals,
+};
 pub use regular::Regular;
 #[cfg(test)]
 pub(crate) use socket_options::reads_option;

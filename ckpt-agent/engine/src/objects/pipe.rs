@@ -151,7 +151,8 @@ fn other(
     if !(reads && writes) && pipe_content::hung_up(first.probe.copy.as_fd())? {
         return Ok(Some(Other::Nobody));
     }
-    if let Some(role) = role {
+    // The job of which ckptd has not made the streams may have both sides of one.
+    if let Some(role) = role.filter(|_| !(context.is_adopted && reads && writes)) {
         return Ok(Some(Other::Launcher(role)));
     }
     if reads && writes {

@@ -2,6 +2,7 @@
 //! `procfs` crate.
 
 mod maps;
+mod members;
 pub mod mounts;
 mod numa_maps;
 mod program;
@@ -9,10 +10,11 @@ mod root;
 mod walk;
 
 pub use maps::{Mapping, around, read_maps, read_smaps};
+pub use members::{Members, Tree};
 pub use numa_maps::add_policies;
 pub use program::must_be_own;
 pub use root::root_directory;
 pub use walk::{
-    Threads, children, descendants, descriptor_numbers, inner_number, is_ended, is_ending,
-    is_io_worker, parent, read_text, shown_by, start_time, thread_numbers,
+    Threads, all_processes, children, descendants, descriptor_numbers, inner_number, is_ended,
+    is_ending, is_io_worker, parent, read_text, shown_by, start_time, thread_numbers,
 };

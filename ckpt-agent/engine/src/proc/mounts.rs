@@ -68,21 +68,26 @@ fn plain(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// The flag of mount(2) that an option stands for; `None`: it is another one's.
+pub fn flag(option: &str) -> Option<libc::c_ulong> {
+    Some(match option {
+        "rw" => 0,
+        "ro" => libc::MS_RDONLY,
+        "nosuid" => libc::MS_NOSUID,
+        "nodev" => libc::MS_NODEV,
+        "noexec" => libc::MS_NOEXEC,
+        "noatime" => libc::MS_NOATIME,
+        "nodiratime" => libc::MS_NODIRATIME,
+        "relatime" => libc::MS_RELATIME,
+        _ => return None,
+    })
+}
+
 /// Flags of mount(2) by the options of a mount; `None`: there is another one among them.
 pub fn flags(options: &str) -> Option<libc::c_ulong> {
     let mut flags = 0;
     for option in options.split(',') {
-        flags |= match option {
-            "rw" => 0,
-            "ro" => libc::MS_RDONLY,
-            "nosuid" => libc::MS_NOSUID,
-            "nodev" => libc::MS_NODEV,
-            "noexec" => libc::MS_NOEXEC,
-            "noatime" => libc::MS_NOATIME,
-            "nodiratime" => libc::MS_NODIRATIME,
-            "relatime" => libc::MS_RELATIME,
-            _ => return None,
-        };
+        flags |= flag(option)?;
     }
     let by_time = libc::MS_NOATIME | libc::MS_RELATIME;
     Some(if flags & by_time == 0 { flags | libc::MS_STRICTATIME } else { flags })

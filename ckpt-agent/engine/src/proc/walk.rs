@@ -133,11 +133,8 @@ fn listed_descendants(root: i32) -> Result<Vec<i32>> {
 
 /// The same where the kernel lists no children: by what every process says of its parent.
 fn searched_descendants(root: i32) -> Result<Vec<i32>> {
-    let failed = |error| EngineError::system("read", "/proc", error);
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc").map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+    for pid in all_processes()? {
         // A process of another user may hide (proc(5), hidepid): then it is none of the job's.
         let Some(parent) = parent(pid) else { continue };
         children.entry(parent).or_default().push(pid);
@@ -174,6 +171,21 @@ pub fn children(pid: i32, tid: i32) -> Result<Option<Vec<i32>>> {
     Ok(Some(numbers.collect()))
 }
 
+/// Numbers of all processes that /proc shows.
+///
+/// # Errors
+/// Where /proc cannot be read.
+pub fn all_processes() -> Result<Vec<i32>> {
+    let failed = |error| EngineError::system("read", "/proc", error);
+    let entries = std::fs::read_dir("/proc").map_err(failed)?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Process group and session of a process. `None`: it has ended, or hides.
+pub fn groups(pid: i32) -> Option<[i32; 2]> {
+    Stat::of(pid)?.groups
+}
+
 /// The parent of a process. `None`: it has ended, or hides.
 pub fn parent(pid: i32) -> Option<i32> {
     Stat::of(pid)?.parent
@@ -189,6 +201,8 @@ pub fn start_time(pid: i32) -> Option<u64> {
 struct Stat {
     state: char,
     parent: Option<i32>,
+    /// Process group and session.
+    groups: Option<[i32; 2]>,
     flags: u64,
     start_time: Option<u64>,
 }
@@ -203,7 +217,9 @@ impl Stat {
         let parent = words.get(1).and_then(|word| word.parse().ok());
         let flags = words.get(FLAGS).and_then(|word| word.parse().ok()).unwrap_or(0);
         let start_time = words.get(START_TIME).and_then(|word| word.parse().ok());
-        Some(Self { state, parent, flags, start_time })
+        let number = |at: usize| words.get(at).and_then(|word| word.parse().ok());
+        let groups = number(2).zip(number(3)).map(<[i32; 2]>::from);
+        Some(Self { state, parent, groups, flags, start_time })
     }
 }
 

@@ -1,6 +1,13 @@
 //! The job of an agent: its init, and the launcher's side of its streams.
+//!
+//! - `adopted`: processes that ckptd has not started;
+//! - `settings`: what a dump is told.
 
-use std::collections::{BTreeSet, HashMap};
+mod adopted;
+mod settings;
+
+pub use adopted::{Adoptable, try_to_adopt};
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -21,17 +28,14 @@ use super::instance::Instance;
 use super::streams::{console, remember, remember_outer};
 use super::types::{RestoreOrder, Started};
 use super::{Requests, SessionError, addresses, previous, temporary};
-use crate::EngineError;
-use crate::dump::DumpSettings;
 use crate::graph::{FileId, Offer, OuterEnd, Pid};
-use crate::inodes::ahead::Taken;
-use crate::inodes::copying::Copying;
 use crate::job_init::stages::{self, Mirror};
 use crate::job_init::{
-    Channel, Connection, INIT_NAME, InstanceOrder, Instruction, Keepsake, NO_ROOT,
-    NUMBERS_VARIABLE, Order, Report, Task, UserOrder,
+    Channel, Connection, INIT_NAME, InstanceOrder, Instruction, Keepsake, NUMBERS_VARIABLE, Order,
+    Report, Task, UserOrder,
 };
-use crate::objects::{External, HeldRelay, Shown, StdioRole};
+use crate::objects::{External, StdioRole};
+use crate::proc::Members;
 use crate::restore::{Past, VDSO_VARIABLE};
 use crate::sys::memory_map::{self, Means};
 use crate::sys::signals;
@@ -59,6 +63,7 @@ pub struct Job {
     /// process of the job.
     monitor: Option<Child>,
     init: i32,
+    members: Members,
     root: Option<Pid>,
     streams: Vec<(StdioRole, OwnedFd)>,
     outer: Vec<(OuterEnd, OwnedFd)>,
@@ -164,6 +169,7 @@ impl Job {
         Ok(Self {
             monitor: None,
             init,
+            members: Members::Below(init),
             root,
             streams: remember(console)?,
             outer: remember_outer(outer)?,
@@ -229,6 +235,7 @@ impl Job {
         let job = Self {
             monitor: None,
             init: started.init,
+            members: Members::Below(started.init),
             root: started.root,
             streams: remember(&streams)?,
             outer: remember_outer(&started.outer)?,
@@ -303,6 +310,16 @@ impl Job {
         self.instance.as_mut().zip(self.watched.clone())
     }
 
+    /// Its processes.
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// Whether its processes end with this agent.
+    pub fn ends_with_agent(&self) -> bool {
+        !self.is_instance() && !self.is_adopted()
+    }
+
     /// Whether the init outlives this agent.
     pub fn is_instance(&self) -> bool {
         self.instance.is_some()
@@ -356,65 +373,14 @@ impl Job {
         }
     }
 
-    /// What a dump of this job is told.
-    ///
-    /// # Errors
-    /// No descriptors left.
-    pub fn dump_settings(&self) -> Result<DumpSettings, EngineError> {
-        let failed = |error| EngineError::system("dup", "a stream of the job", error);
-        let mut stdio = HashMap::new();
-        let mut terminal_master = None;
-        for (role, end) in &self.streams {
-            if *role == StdioRole::Terminal {
-                terminal_master = Some(end.try_clone().map_err(failed)?);
-                if let Some(slave) = self.slave_inode(end) {
-                    stdio.insert(slave, *role);
-                }
-            } else {
-                let stat = nix::sys::stat::fstat(end)
-                    .map_err(|errno| EngineError::system("fstat", "a stream", errno))?;
-                stdio.insert(crate::sys::stat::identity(&stat), *role);
-            }
-        }
-        let mut relays = Vec::new();
-        for (end, fd) in &self.outer {
-            if let OuterEnd::Relay(end) = end {
-                relays.push(HeldRelay::of(end.clone(), fd)?);
-            }
-        }
-        Ok(DumpSettings {
-            init: self.init,
-            root: self.root.unwrap_or(NO_ROOT),
-            session_directories: self.session_directories.clone(),
-            kept: self.kept.clone(),
-            external: self.external,
-            user: self.user.clone(),
-            stdio,
-            terminal_master,
-            cluster: self.instance.is_some(),
-            machines: BTreeSet::new(),
-            relays,
-            offers: self.offers.clone(),
-            freeze_limit: FREEZE_LIMIT,
-            seen: Taken::default(),
-            shown: Shown::default(),
-            copying: Copying::default(),
-        })
-    }
-
-    fn slave_inode(&self, master: &OwnedFd) -> Option<(u64, u64)> {
-        use std::os::unix::fs::MetadataExt;
-        let index = crate::sys::tty::master_index(master).ok()?;
-        let path = format!("/proc/{}/root/dev/pts/{index}", self.init);
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.dev(), metadata.ino()))
-    }
-
     /// Sends a signal to the process group of the job's first process.
     pub fn signal(&self, signal: i32) {
         // It has ended, or runs on another machine.
         let Some(root) = self.root_on_this_machine() else { return };
         let group = nix::unistd::getpgid(Some(UnixPid::from_raw(root)));
+        if self.is_adopted() && !group.is_ok_and(|group| self.leads(group.as_raw())) {
+            return self.forward(signal);
+        }
         if let (Ok(group), Ok(signal)) = (group, Signal::try_from(signal)) {
             // It may just have ended.
             let _ = kill(UnixPid::from_raw(-group.as_raw()), signal);
@@ -431,7 +397,7 @@ impl Job {
 
     fn root_on_this_machine(&self) -> Option<i32> {
         let root = self.root?;
-        let all = crate::proc::descendants(self.init).ok()?;
+        let all = self.members.list().ok()?;
         all.into_iter().find(|pid| {
             procfs::process::Process::new(*pid)
                 .and_then(|process| process.status())
@@ -447,6 +413,9 @@ impl Job {
             instance.kill();
             return;
         }
+        if self.is_adopted() {
+            return self.kill_adopted();
+        }
         let _ = kill(UnixPid::from_raw(self.init), Signal::SIGKILL);
     }
 
@@ -459,6 +428,9 @@ impl Job {
     pub fn wait_gone(&mut self) {
         if let Some(instance) = &mut self.instance {
             instance.wait_gone();
+        }
+        if self.is_adopted() {
+            self.wait_adopted_gone();
         }
         if let Some(monitor) = &mut self.monitor {
             // It may have been reaped among this thread's tracees.

@@ -1,15 +1,15 @@
 //! A session: one job, or one instance of a cluster's job, on this machine, from its start to its end.
 //!
 //! ```text
-//! launch | restore | adopt -> Freeze -> Quiesce -> Snapshot -> Resume -> Write -> Commit -> ... -> the end, or kill
+//! launch | restore | take over | adopt -> Freeze -> Quiesce -> Snapshot -> Resume -> Write -> Commit -> ... -> the end, or kill
 //! ```
 //!
-//! A [`Session`] begins with [`Session::launch`], [`Session::restore`] or [`Session::adopt`]. The steps of a checkpoint
+//! A [`Session`] begins with [`Session::launch`], [`Session::restore`], [`Session::take_over`] or [`Session::adopt`]. The steps of a checkpoint
 //! are commands ([`Session::command`]); their answers, and what happens by itself, are events. All tracing happens on
 //! one operating-system thread of the session, since ptrace(2) and PR_SET_PDEATHSIG are tied to one.
 
 mod addresses;
-mod adopting;
+
 mod folders;
 mod instance;
 mod job;
@@ -19,13 +19,15 @@ mod previous;
 mod rehearsal;
 mod reports;
 mod streams;
+mod taking_over;
 pub(crate) mod temporary;
 mod tracer;
 mod types;
 mod writer;
 
+pub use job::{Adoptable, try_to_adopt};
 pub use rehearsal::{InstanceRehearsal, Rehearsed, rehearse, rehearse_instance};
-pub use types::{Adopted, RestoreOrder, Started};
+pub use types::{RestoreOrder, Started, TakenOver};
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -37,7 +39,7 @@ use std::sync::mpsc::{Sender, channel};
 use protocol::agent::{AgentCommand, InstanceEvent};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::addresses::AddressMap;
-use protocol::launch::LaunchSpec;
+use protocol::launch::{AdoptSpec, LaunchSpec};
 
 use self::tracer::Tracer;
 use crate::EngineError;
@@ -175,18 +177,37 @@ impl Session {
         self.ask(|tracer| tracer.restore(order))
     }
 
+    /// Makes a job of a process that ckptd has not started, and of all that descend from it. They live on when this
+    /// session ends.
+    ///
+    /// # Errors
+    /// A refusal, where they can't be; they run on.
+    pub fn adopt(&self, spec: AdoptSpec) -> Result<(), SessionError> {
+        self.ask(|tracer| tracer.adopt(spec))
+    }
+
+    /// Leaves an adopted job as it is. Blocks until nothing of it stands still any more, after which this process may
+    /// end.
+    pub fn let_go(&self) {
+        // A thread that has ended traces nothing.
+        let _ = self.ask(|tracer| {
+            tracer.let_go();
+            Ok(())
+        });
+    }
+
     /// Takes an instance over from its init, at the socket that [`InstanceOrder::socket`] named. Where
     /// `identity` is given, one of another identity is left alone.
     ///
     /// # Errors
     /// [`SessionError::Unreachable`]: no init lives there any more. [`SessionError::Foreign`].
-    pub fn adopt(
+    pub fn take_over(
         &self,
         socket: &Path,
         identity: Option<InstanceKey>,
-    ) -> Result<Adopted, SessionError> {
+    ) -> Result<TakenOver, SessionError> {
         let socket = socket.to_owned();
-        self.ask(move |tracer| tracer.adopt(&socket, identity.as_ref()))
+        self.ask(move |tracer| tracer.take_over(&socket, identity.as_ref()))
     }
 
     /// Lets an instance run that its init holds: after a restore with [`InstanceOrder::hold`], or after

@@ -1,7 +1,8 @@
 //! The init of a job's last run on this machine, for a restart that comes at once after a kill.
 //!
 //! The lock of a job's folder goes with ckptd itself. Its processes end a moment later, and hold their sockets, ports
-//! and files until then. So the folder names the init, which is there until the last of them has ended.
+//! and files until then. So the folder names the init, which is there until the last of them has ended. A job that was
+//! adopted goes on without ckptd: of that, the folder names the first process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,23 +26,42 @@ struct Known {
     start_time: u64,
     /// Its number means nothing on another machine, or after another start of this one.
     boot: String,
+    /// What it is to the job.
+    #[serde(default)]
+    whose: Whose,
+}
+
+/// Who has started a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Whose {
+    /// It is the job's init, which ends with ckptd.
+    #[default]
+    Inits,
+    /// It is the first process of a job that was adopted, which goes on without ckptd.
+    Strangers,
 }
 
 impl Known {
     /// A process that lives: one that is dead and not reaped has no children any more.
-    fn of(pid: i32) -> Option<Self> {
+    fn of(pid: i32, whose: Whose) -> Option<Self> {
         if is_ended(pid) {
             return None;
         }
         let start_time = start_time(pid)?;
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        Some(Self { pid, start_time, boot })
+        Some(Self { pid, start_time, boot, whose })
+    }
+
+    fn lives(&self) -> bool {
+        Self::of(self.pid, self.whose).as_ref() == Some(self)
     }
 }
 
-/// Leaves word of a job's init in the job's folder. Without it a restart is refused where it would have waited.
-pub(super) fn remember(job_dir: &Path, init: i32) {
-    if let Some(known) = Known::of(init) {
+/// Leaves word of a job's init, or of an adopted job's first process, in the job's folder. Without it a restart is refused
+/// where it would have waited.
+pub(super) fn remember(job_dir: &Path, pid: i32, whose: Whose) {
+    if let Some(known) = Known::of(pid, whose) {
         let _ = note::write(job_dir, FILE, &known);
     }
 }
@@ -53,7 +73,13 @@ pub(super) fn remember(job_dir: &Path, init: i32) {
 pub(super) fn wait_gone(job_dir: &Path) -> Result<(), SessionError> {
     let Some(known) = recall(job_dir) else { return Ok(()) };
     let began = Instant::now();
-    while Known::of(known.pid).as_ref() == Some(&known) {
+    while known.lives() {
+        if known.whose == Whose::Strangers {
+            return Err(SessionError::Init(format!(
+                "the job still runs: process {}, which was adopted, has not ended; end it before",
+                known.pid
+            )));
+        }
         if began.elapsed() > LIMIT {
             return Err(SessionError::Init(format!(
                 "the job's processes of before have not ended: its init, process {}, is still there",
@@ -67,7 +93,7 @@ pub(super) fn wait_gone(job_dir: &Path) -> Result<(), SessionError> {
 
 /// Whether the job's last run on this machine goes on.
 pub(super) fn runs(job_dir: &Path) -> bool {
-    recall(job_dir).is_some_and(|known| Known::of(known.pid).as_ref() == Some(&known))
+    recall(job_dir).is_some_and(|known| known.lives())
 }
 
 fn recall(job_dir: &Path) -> Option<Known> {
@@ -82,9 +108,9 @@ mod tests {
     fn a_living_process_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new("sleep").arg("0.3").spawn().unwrap();
-        remember(folder.path(), child.id() as i32);
+        remember(folder.path(), child.id() as i32, Whose::Inits);
         let known = recall(folder.path()).unwrap();
-        assert_eq!(Known::of(known.pid), Some(known));
+        assert!(known.lives());
         // It stays a zombie meanwhile.
         wait_gone(folder.path()).unwrap();
         assert!(child.try_wait().unwrap().is_some());
@@ -94,7 +120,7 @@ mod tests {
     fn a_number_that_another_process_has_by_now_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let own = std::process::id() as i32;
-        let known = Known { start_time: 1, ..Known::of(own).unwrap() };
+        let known = Known { start_time: 1, ..Known::of(own, Whose::Inits).unwrap() };
         std::fs::write(folder.path().join(FILE), serde_json::to_vec(&known).unwrap()).unwrap();
         wait_gone(folder.path()).unwrap();
         std::fs::write(folder.path().join(FILE), "[]").unwrap();

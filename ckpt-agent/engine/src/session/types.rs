@@ -62,7 +62,7 @@ pub struct Started {
 
 /// An instance taken over from a session that has gone. Bytes that it had read of [`Started::outer`] are lost.
 #[derive(Debug)]
-pub struct Adopted {
+pub struct TakenOver {
     /// Which instance it is.
     pub identity: InstanceKey,
     /// What is there of it.

@@ -164,6 +164,14 @@ pub fn set_exclusive(fd: impl AsFd) -> io::Result<()> {
     write_with(fd, libc::TIOCEXCL as u32, &0i32)
 }
 
+/// Bytes that a read of this side would return (TIOCINQ, ioctl_tty(2)); of a line that is being typed, none.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn unread(fd: impl AsFd) -> io::Result<i32> {
+    read_with(fd, libc::FIONREAD as u32, 0i32)
+}
+
 /// Index of a pseudoterminal, asked of its master (TIOCGPTN).
 ///
 /// # Errors

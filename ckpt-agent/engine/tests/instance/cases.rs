@@ -67,9 +67,12 @@ fn taken_over_and_checkpointed(world: &mut World) -> Outcome {
         epoch: 2,
         instance: protocol::agent::InstanceId(7),
     };
-    check(here.session.adopt(&world.socket(), Some(other)).is_err(), "another epoch's is taken")?;
+    check(
+        here.session.take_over(&world.socket(), Some(other)).is_err(),
+        "another epoch's is taken",
+    )?;
     let wanted = order(&world.store(), 0).identity;
-    let adopted = here.session.adopt(&world.socket(), Some(wanted.clone()))?;
+    let adopted = here.session.take_over(&world.socket(), Some(wanted.clone()))?;
     check(adopted.identity == wanted && adopted.started.init == init, "another init")?;
     check(!adopted.held && !adopted.touched && adopted.ended.is_none(), "not as it was")?;
     let mut output = std::fs::File::from(adopted.started.console.stdout.ok_or("no output")?);
@@ -110,7 +113,7 @@ fn lease_runs_out(world: &mut World) -> Outcome {
     check(boottime() > before, "the clock stands")?;
     world.stands("with its lease over")?;
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     check(adopted.held && !adopted.touched, "not held")?;
     world.stands("before it is told to")?;
     here.session.lease(boottime() + 60_000_000_000);
@@ -126,7 +129,7 @@ fn lease_runs_out(world: &mut World) -> Outcome {
     drop(here);
     until("it is held again", || held_by(init))?;
     let here = Here::start(world)?;
-    check(here.session.adopt(&world.socket(), None)?.held, "not held")?;
+    check(here.session.take_over(&world.socket(), None)?.held, "not held")?;
     let count = world.count();
     here.session.kill();
     check(!exists(init) && world.count() == count, "it ran before it was killed")
@@ -136,7 +139,7 @@ fn lease_is_renewed(world: &mut World) -> Outcome {
     let (agent, _) = counting(world, 300)?;
     drop(agent.kill());
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     let until_ns = boottime() + 1_500_000_000;
     here.session.lease(until_ns);
     if adopted.held {
@@ -150,7 +153,7 @@ fn lease_is_renewed(world: &mut World) -> Outcome {
     until("it is held", || held_by(adopted.started.init))?;
     // The next agent learns how far the lease reached.
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     check(adopted.lease_until_ns == until_ns, "another lease")
 }
 
@@ -195,7 +198,7 @@ fn end_of_input(world: &mut World) -> Outcome {
     let (agent, init) = begun(world, "launch 60000 cat > copy; exit 4")?;
     agent.kill()?;
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     let mut input = std::fs::File::from(adopted.started.console.stdin.ok_or("no input")?);
     input.write_all(b"hello")?;
     let copied = || std::fs::read(world.file("copy")).unwrap_or_default() == b"hello";
@@ -211,7 +214,7 @@ fn end_of_input(world: &mut World) -> Outcome {
     check(exists(init), "the init did not wait")?;
     drop(here);
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     check(adopted.ended == Some(ExitKind::Exited(4)), "the end is forgotten")?;
     check(adopted.started.console.stdin.is_none(), "an input that is closed")?;
     here.session.kill();
@@ -230,7 +233,7 @@ fn daemonising(world: &mut World) -> Outcome {
     here.checkpoint(1)?;
     drop(here);
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     check(adopted.started.root.is_none() && !adopted.empty, "not as it was")?;
     check(adopted.ended == Some(ExitKind::Exited(3)), "the status is forgotten")?;
     here.session.kill();
@@ -260,7 +263,7 @@ fn end_without_an_agent(world: &mut World) -> Outcome {
     agent.kill()?;
     until("the init has seen the end of everything", || is_alone(init))?;
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     check(adopted.ended == Some(ExitKind::Exited(7)), "another end")?;
     check(adopted.started.root.is_none() && !adopted.held, "not as it is")?;
     here.session.kill();
@@ -274,7 +277,7 @@ fn killed_while_frozen(world: &mut World) -> Outcome {
     agent.kill()?;
     world.moves("when its tracer is gone")?;
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     check(!adopted.touched && !adopted.held, "harm where there is none")?;
     check(traced(init).iter().all(|(_, tracer)| *tracer == 0), "still traced")?;
     here.checkpoint(2)?;
@@ -290,7 +293,7 @@ fn killed_with_its_hands_in_the_job(world: &mut World) -> Outcome {
     until("it is held", || held_by(init))?;
     world.stands("until somebody decides")?;
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     check(adopted.touched && adopted.held, "no word of it")?;
     let before = world.count();
     here.session.kill();
@@ -308,7 +311,7 @@ fn killed_with_injected_registers(world: &mut World) -> Outcome {
     until("the init has seen the end of everything", || is_alone(init))?;
     check(world.count() == before, "it ran on")?;
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     let killed = Some(ExitKind::Signalled(9));
     check(adopted.touched && adopted.ended == killed, "no word of it")?;
     here.session.kill();
@@ -324,7 +327,7 @@ fn killed_with_snapshot_processes(world: &mut World) -> Outcome {
     check(traced(init).iter().any(|(_, tracer)| *tracer != 0), "no snapshot process")?;
     agent.kill()?;
     let here = Here::start(world)?;
-    let adopted = here.session.adopt(&world.socket(), None)?;
+    let adopted = here.session.take_over(&world.socket(), None)?;
     check(!adopted.touched && !adopted.held, "harm where there is none")?;
     check(traced(init).iter().all(|(_, tracer)| *tracer == 0), "a snapshot process is left")?;
     world.moves("afterwards")?;
@@ -359,14 +362,14 @@ fn handed_over(world: &mut World) -> Outcome {
     drop(first);
     for _ in 0..20 {
         let next = Here::start(world)?;
-        let adopted = next.session.adopt(&world.socket(), None)?;
+        let adopted = next.session.take_over(&world.socket(), None)?;
         check(!adopted.held && adopted.started.root == launched.root, "not as it was")?;
     }
     world.moves("after many agents")?;
     let open = std::fs::read_dir(format!("/proc/{}/fd", launched.init))?.count();
     check(open < 20, "its init gathers descriptors")?;
     let last = Here::start(world)?;
-    last.session.adopt(&world.socket(), None)?;
+    last.session.take_over(&world.socket(), None)?;
     last.session.kill();
     Ok(())
 }
@@ -405,7 +408,7 @@ fn init_killed(world: &mut World) -> Outcome {
     let ended = InstanceEvent::Agent(AgentEvent::Ended { status: ExitKind::Signalled(9) });
     check(here.event()? == ended, "no end")?;
     check(!exists(launched.init), "the init is still there")?;
-    check(here.session.adopt(&world.socket(), None).is_err(), "a dead init was taken over")
+    check(here.session.take_over(&world.socket(), None).is_err(), "a dead init was taken over")
 }
 
 /// A root agent runs a job for an ordinary user.

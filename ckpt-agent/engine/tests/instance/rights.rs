@@ -59,7 +59,7 @@ pub fn deleted_program_of_root(world: &mut World) -> Outcome {
 fn a_generation(world: &mut World, generation: u64) -> Outcome {
     let here = Here::start(world)?;
     if generation == 1 {
-        here.session.adopt(&world.socket(), None)?;
+        here.session.take_over(&world.socket(), None)?;
     } else {
         let mut order = restore_order(&world.store(), generation - 1);
         order.instance.as_mut().ok_or("no instance")?.user = user();

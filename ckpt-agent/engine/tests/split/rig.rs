@@ -527,7 +527,7 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         user: None,
         external: External::Fail,
         stdio,
-        terminal_master: None,
+        terminal: None,
         relays,
         offers: Vec::new(),
         freeze_limit: Duration::from_secs(2),

@@ -448,7 +448,7 @@ impl Driver {
         let key = record.key.clone();
         let folder = self.parts.folders.instance(&key.job, key.instance);
         self.instances.insert(key.clone(), Served::new(instance, folder));
-        let session::Adopted { held, lease_until_ns: lease_until, ended, empty, touched, .. } =
+        let session::TakenOver { held, lease_until_ns: lease_until, ended, empty, touched, .. } =
             adopted;
         let made = self.started(&key, started);
         Event::Found(Box::new(record), Adopted { made, held, lease_until, ended, empty, touched })

@@ -180,8 +180,8 @@ impl Instance {
     ///
     /// # Errors
     /// None lives there.
-    pub fn adopt(&self, socket: &Path) -> Result<(Started, session::Adopted), InstanceError> {
-        let mut adopted = self.session.adopt(socket, None)?;
+    pub fn adopt(&self, socket: &Path) -> Result<(Started, session::TakenOver), InstanceError> {
+        let mut adopted = self.session.take_over(socket, None)?;
         let mut native = std::mem::take(&mut adopted.started);
         let outer = std::mem::take(&mut native.outer);
         self.keep(&outer);

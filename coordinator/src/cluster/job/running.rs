@@ -345,6 +345,8 @@ impl Job {
                 self.root_ended(now, shared, status);
             }
             AgentEvent::Ended { .. } => self.emptied(now, shared, instance),
+            // Nothing is adopted on a cluster, whose agents tell their end otherwise.
+            AgentEvent::Lost { .. } => {}
             event => {
                 if let AgentEvent::Progress { checkpoint, .. } = event {
                     shared.tree.progressed(now.nanos, &self.ledger.id, checkpoint);

@@ -10,6 +10,28 @@ use protocol::task;
 use tokio::sync::mpsc;
 
 impl Runner<'_> {
+    /// Leaves a job that was adopted to run on, and says how to go on if it does not.
+    pub(super) async fn let_go(self, server: Option<Server>) -> Result<u8, Failure> {
+        let agent = self.agent.clone();
+        // Where that thread fails, ckptd has a bug that shows elsewhere.
+        let _ = task::spawn_blocking(move || agent.let_go()).await;
+        let newest = self.machine.history().newest().map(|record| record.checkpoint);
+        drop(self.callers);
+        if let Some(server) = server {
+            server.close().await;
+        }
+        let name = self.session.job.name();
+        eprintln!("ckptd: job {name} runs on without checkpoints");
+        match newest {
+            Some(number) => eprintln!(
+                "ckptd: once it has ended, to go on from checkpoint {number}: {}",
+                self.session.resume
+            ),
+            None => eprintln!("ckptd: it has no committed checkpoint"),
+        }
+        Ok(0)
+    }
+
     /// Brings the last output to the user, puts the terminal back, and says how to go on.
     pub(super) async fn end(
         mut self,

@@ -3,7 +3,7 @@
 //! - `requests`: what other commands want.
 //! - `telling`: what the user, those attached and the log are told.
 //! - `standing`: a job that its user has stopped.
-//! - `ending`: the end.
+//! - `ending`: the end, of the job or of what ckptd has to do with it.
 
 mod ending;
 mod requests;
@@ -27,7 +27,7 @@ use crate::text;
 use coordinator::log::LogFile;
 use coordinator::{Action, Entry, Event, JobMachine, Outcome, Time};
 use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, InstanceId};
-use protocol::launch::{Console, LaunchSpec, RestoreSpec};
+use protocol::launch::{AdoptSpec, Console, LaunchSpec, RestoreSpec};
 use protocol::task;
 use protocol::transport::ClientEvent;
 use std::collections::VecDeque;
@@ -38,12 +38,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// How a session begins.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Begin {
     /// With a new job.
     Launch(Box<LaunchSpec>),
     /// With a job from a checkpoint.
     Restore(RestoreSpec, Box<CommitRecord>),
+    /// With processes that run already, and go on without ckptd.
+    Adopt(AdoptSpec),
 }
 
 /// A job to be run in the foreground; the caller holds its lock.
@@ -82,6 +84,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
         Begin::Restore(spec, _) => {
             format!("restart {} from checkpoint {}", session.job.name(), spec.checkpoint)
         }
+        Begin::Adopt(spec) => format!("adopt process {}", spec.pid),
     };
     let failed = |cause: &dyn Display| Failure::of(&what, cause);
 
@@ -125,8 +128,10 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     for signal in early.signals {
         runner.agent.command(AgentCommand::Forward { signal });
     }
-    let outcome = runner.drive(early.first, agent_events, calls, &mut signals).await;
-    runner.end(outcome, &mut signals, server.ok()).await
+    match runner.drive(early.first, agent_events, calls, &mut signals).await {
+        Some(outcome) => runner.end(outcome, &mut signals, server.ok()).await,
+        None => runner.let_go(server.ok()).await,
+    }
 }
 
 /// What is heard before the job runs.
@@ -152,16 +157,15 @@ impl Early {
     ) -> Result<Console, Failure> {
         let begun = task::spawn_blocking({
             let agent = agent.clone();
-            let begin = match begin {
-                Begin::Launch(spec) => Ok(spec.as_ref().clone()),
-                Begin::Restore(spec, _) => Err(spec.clone()),
-            };
+            let begin = begin.clone();
             move || match begin {
-                Ok(launch) => agent.launch(launch),
-                Err(restore) => agent.restore(restore),
+                Begin::Launch(spec) => agent.launch(*spec),
+                Begin::Restore(spec, _) => agent.restore(spec),
+                Begin::Adopt(spec) => agent.adopt(spec).map(|()| Console::default()),
             }
         });
         tokio::pin!(begun);
+        let lives_on = matches!(begin, Begin::Adopt(_));
         loop {
             tokio::select! {
                 // What a restart waits for is said while it waits; all else is for the job that runs.
@@ -179,7 +183,10 @@ impl Early {
                 Some(signal) = signals.recv() => {
                     if is_deadly(signal) {
                         // The job, as far as it exists, dies with this process.
-                        agent.command(AgentCommand::Kill);
+                        match lives_on {
+                            true => agent.let_go(),
+                            false => agent.command(AgentCommand::Kill),
+                        }
                         return Err(failed(&"interrupted before the job ran"));
                     }
                     if signals::is_foreign(signal) && !self.signals.contains(&signal) {
@@ -244,6 +251,8 @@ struct Runner<'a> {
     standing: Standing,
     /// A SIGCONT that is known already is still to be reported.
     continued: bool,
+    /// The user wants a job that was adopted to run on without ckptd.
+    leaving: bool,
 }
 
 impl<'a> Runner<'a> {
@@ -312,6 +321,7 @@ impl<'a> Runner<'a> {
             interrupted: false,
             standing: Standing::Runs,
             continued: false,
+            leaving: false,
         })
     }
 
@@ -322,23 +332,27 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Until the job's end. `None`: the user leaves a job that lives on.
     async fn drive(
         &mut self,
         mut first: Option<AgentEvent>,
         mut agent_events: mpsc::UnboundedReceiver<AgentEvent>,
         mut calls: mpsc::Receiver<ClientEvent>,
         signals: &mut mpsc::UnboundedReceiver<i32>,
-    ) -> Outcome {
+    ) -> Option<Outcome> {
         let restored_from = match &self.session.begin {
-            Begin::Launch(_) => None,
+            Begin::Launch(_) | Begin::Adopt(_) => None,
             Begin::Restore(spec, _) => Some(spec.checkpoint),
         };
         let mut next = Some(Event::Started { restored_from });
         loop {
             if let Some(event) = next.take() {
                 if let Some(outcome) = self.feed(event) {
-                    return outcome;
+                    return Some(outcome);
                 }
+            }
+            if self.leaving {
+                return None;
             }
             self.stand().await;
             let wait = self
@@ -413,6 +427,11 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Whether ckptd has not started the job's processes, which then live on without it.
+    fn is_adopted(&self) -> bool {
+        matches!(self.session.begin, Begin::Adopt(_))
+    }
+
     async fn on_key(&mut self, typed: Typed) -> Option<Event> {
         match typed {
             Typed::Signal(signal) => {
@@ -444,6 +463,10 @@ impl<'a> Runner<'a> {
                 if !std::mem::take(&mut self.continued) {
                     self.go_on();
                 }
+                None
+            }
+            signal if is_deadly(signal) && self.is_adopted() => {
+                self.leaving = true;
                 None
             }
             signal if is_deadly(signal) => {

@@ -26,6 +26,11 @@ pub(super) enum Standing {
 impl Runner<'_> {
     /// Stops the job and then this process, as the terminal's suspend key does without ckptd.
     pub(super) async fn suspend(&mut self) {
+        if self.is_adopted() {
+            // The job runs on, and is not to stand still all the while for a checkpoint.
+            self.standing = Standing::Serves;
+            return;
+        }
         self.agent.command(AgentCommand::Signal { signal: nix::libc::SIGSTOP });
         self.machine.note_suspended(true);
         self.stop_here().await;
@@ -63,6 +68,9 @@ impl Runner<'_> {
 
     pub(super) fn go_on(&mut self) {
         self.standing = Standing::Runs;
+        if self.is_adopted() {
+            return;
+        }
         self.machine.note_suspended(false);
         if self.user_terminal.is_some() && terminal::is_terminal(std::io::stdin()) {
             terminal::enter_raw(std::io::stdin());

@@ -36,6 +36,13 @@ impl Runner<'_> {
                 ));
             }
         }
+        if let (Begin::Adopt(spec), true) = (&self.session.begin, self.session.loud) {
+            self.output.say(format!(
+                "process {} is job {}; Ctrl-C leaves it to itself",
+                spec.pid,
+                self.session.job.name()
+            ));
+        }
         if let Some(tail) = tail {
             self.output.say(format!(
                 "the log is put back to its length at the checkpoint; the last {} are kept in {}",

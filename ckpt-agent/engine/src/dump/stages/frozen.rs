@@ -8,6 +8,7 @@ use super::{DumpSettings, Quiesced};
 use crate::doing::{self, Thing};
 use crate::dump::collect::{add_unopened_queues, collect};
 use crate::dump::namespaces;
+use crate::dump::outside;
 use crate::dump::process;
 use crate::dump::sharing;
 use crate::dump::sleep::Sleeps;
@@ -19,9 +20,9 @@ use crate::inodes::ahead::{self, Copies, Taken};
 use crate::ipc;
 use crate::late::{Names, filters_of};
 use crate::leases::Leased;
-use crate::objects::{DumpContext, Object, is_watched};
+use crate::objects::{ConsoleTerminal, DumpContext, Object, is_watched};
 use crate::proc::{
-    Mapping, add_policies, descendants, descriptor_numbers, inner_number, must_be_own, read_smaps,
+    Mapping, Members, add_policies, descriptor_numbers, inner_number, must_be_own, read_smaps,
     read_text, shown_by,
 };
 use crate::sys::pidfd::PidFd;
@@ -56,7 +57,7 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
         let _reading = debug_span!("read ahead").entered();
         doing::begin("reading files ahead", Thing::Job);
         Copies::make(&ahead::Order {
-            init: settings.init,
+            members: &settings.members,
             folders: settings.kept.all_folders().cloned().collect(),
             files_limit: settings.kept.limit(),
             user: settings.user.as_ref(),
@@ -66,16 +67,18 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
         })
     };
     let looking = debug_span!("look").entered();
+    settings.members.gather()?;
     let ahead = Ahead::begin();
-    let (not_inherited, without_rings) = find_not_inherited(settings.init)?;
+    let (not_inherited, without_rings) = find_not_inherited(&settings.members)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
     let filters = filters_of(settings.init, settings.init)?.unwrap_or(0);
-    let sleeps = Sleeps::observe(settings.init)?;
+    let sleeps = Sleeps::observe(&settings.members)?;
     let shells = standins::shells(&settings.relays);
-    let (stand_ins, remote_shells) = standins::find(settings.init, &shells)?;
+    let (stand_ins, remote_shells) = standins::find(&settings.members, &shells)?;
     drop((ahead, looking));
-    let job = freeze_knowing(settings.init, stand_ins, without_rings, settings.freeze_limit)?;
+    let limit = settings.freeze_limit;
+    let job = freeze_knowing(&settings.members, stand_ins, without_rings, limit)?;
     let (names, seen) = (Names::default(), Taken::begin());
     Ok(Frozen {
         job,
@@ -94,9 +97,9 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
 /// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, those of huge pages, and SysV segments. Reading smaps walks all page
 /// tables, which is why it is done before the job is stopped; what changes in between is noticed afterwards.
 /// Also processes that have no memory of an io_uring.
-fn find_not_inherited(init: i32) -> Result<(NotInherited, BTreeSet<i32>)> {
+fn find_not_inherited(members: &Members) -> Result<(NotInherited, BTreeSet<i32>)> {
     let (mut found, mut without_rings) = (NotInherited::new(), BTreeSet::new());
-    for pid in descendants(init)? {
+    for pid in members.list()? {
         doing::begin("looking at the memory of", Thing::HostProcess(pid));
         must_be_own(pid)?;
         let shown = shown_by(pid)?;
@@ -172,7 +175,8 @@ impl Frozen {
             external: self.settings.external,
             shares_ipc: self.shares_ipc(),
             stdio: std::mem::take(&mut self.settings.stdio),
-            terminal_master: self.settings.terminal_master.take(),
+            terminal: self.terminal(&nodes)?,
+            is_adopted: matches!(self.settings.members, Members::Tree(_)),
             cluster: self.settings.cluster,
             machines: std::mem::take(&mut self.settings.machines),
             relays: std::mem::take(&mut self.settings.relays),
@@ -329,6 +333,8 @@ impl Frozen {
             let ppid = match nodes.get(shown.get(&parent).unwrap_or(&parent)) {
                 Some(parent) => parent.pid,
                 None if parent == self.settings.init => 1,
+                // Strangers' children: the tree's first process, and orphans.
+                None if matches!(self.settings.members, Members::Tree(_)) => 1,
                 None => {
                     return Err(EngineError::odd(
                         format!("parent of process {child}"),
@@ -340,7 +346,20 @@ impl Frozen {
                 node.ppid = ppid;
             }
         }
+        if let Members::Tree(tree) = &self.settings.members {
+            outside::lead(tree, &mut nodes);
+        }
         Ok(nodes)
+    }
+
+    /// The job's terminal, with what a stranger's shows of itself by the processes alone.
+    fn terminal(&mut self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<Option<ConsoleTerminal>> {
+        Ok(match self.settings.terminal.take() {
+            Some(ConsoleTerminal::Strangers(terminal)) => {
+                Some(ConsoleTerminal::Strangers(outside::terminal(terminal.index, nodes)?))
+            }
+            other => other,
+        })
     }
 
     /// Thread numbers, for owners of descriptors.

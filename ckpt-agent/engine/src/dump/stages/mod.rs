@@ -14,7 +14,6 @@ pub use snapshot::{ProcessDump, Snapshot, SnapshotData};
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,13 +23,17 @@ use crate::graph::{Offer, Pid};
 use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::UserOrder;
-use crate::objects::{External, HeldRelay, Shown, StdioRole};
+use crate::objects::{ConsoleTerminal, External, HeldRelay, Shown, StdioRole};
+use crate::proc::Members;
 
 /// What a dump is told about the job.
 #[derive(Debug)]
 pub struct DumpSettings {
-    /// The job's init, as this machine numbers it.
+    /// The job's init, as this machine numbers it; of processes that ckptd has not started, one in the namespaces from
+    /// which they are seen.
     pub init: i32,
+    /// The job's processes.
+    pub members: Members,
     /// The process whose end is the job's end, as the job numbers it; 0: it is not of this instance.
     pub root: Pid,
     /// Directories whose files travel with the job.
@@ -43,8 +46,8 @@ pub struct DumpSettings {
     pub user: Option<UserOrder>,
     /// The launcher's ends of standard streams: (device, inode) as handlers see them.
     pub stdio: HashMap<(u64, u64), StdioRole>,
-    /// A copy of the master of the job's terminal.
-    pub terminal_master: Option<OwnedFd>,
+    /// The job's terminal.
+    pub terminal: Option<ConsoleTerminal>,
     /// The job has other instances: a connection to outside of this one may lead to one of them.
     pub cluster: bool,
     /// Addresses of the machines that the job runs on; empty: not known.

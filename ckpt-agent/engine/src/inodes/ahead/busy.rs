@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::leases::Leased;
-use super::super::super::proc::{descendants, read_maps, read_text, shown_by, thread_numbers};
+use super::super::super::proc::{Members, read_maps, read_text, shown_by, thread_numbers};
 use super::super::super::sys::kcmp::{Resource, share};
 use super::Key;
 
@@ -22,13 +22,13 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// Of all processes below an init. `wanted`: files of which a place is noted where they are open.
+    /// Of all processes of a job. `wanted`: files of which a place is noted where they are open.
     ///
     /// # Errors
     /// Where /proc cannot be read.
-    pub(super) fn of(init: i32, wanted: impl Fn(Key) -> bool) -> Result<Self> {
+    pub(super) fn of(members: &Members, wanted: impl Fn(Key) -> bool) -> Result<Self> {
         let mut busy = Self { leased: Leased::now(), ..Self::default() };
-        for pid in descendants(init)? {
+        for pid in members.list()? {
             busy.add_process(pid, &wanted)?;
         }
         Ok(busy)

@@ -26,6 +26,7 @@ use nix::sys::statfs::fstatfs;
 use super::super::error::Result;
 use super::super::job_init::UserOrder;
 use super::super::objects::{BlobData, DumpContext};
+use super::super::proc::Members;
 use super::super::sys::file_user::FileUser;
 use super::super::sys::stat::{changed_ns, identity, modified_ns, size};
 use super::content;
@@ -85,8 +86,8 @@ impl Taken {
 /// What the copying is told about the job.
 #[derive(Debug)]
 pub struct Order<'a> {
-    /// Its init, as this machine numbers it.
-    pub init: i32,
+    /// Its processes.
+    pub members: &'a Members,
     /// Folders whose whole content belongs to the image.
     pub folders: Vec<PathBuf>,
     /// Bytes of files that go into an image at most.
@@ -128,7 +129,7 @@ impl Copies {
             return Ok(());
         }
         // In this order: whoever begins to write after it has set the change time after `began_ns`.
-        let busy = Busy::of(order.init, |key| order.seen.files.contains_key(&key))?;
+        let busy = Busy::of(order.members, |key| order.seen.files.contains_key(&key))?;
         let mut budget = Budget::new(order);
         // What has no room there is not worth the way to the disk.
         let copying = order.copying.in_memory();

@@ -33,7 +33,7 @@ impl Place {
     /// Reads ahead what this process's children may have changed, wherever it lies.
     fn copies(&self, seen: &Taken) -> Copies {
         let order = Order {
-            init: std::process::id() as i32,
+            members: &Members::Below(std::process::id() as i32),
             folders: vec![self.0.path().to_owned()],
             files_limit: 1 << 20,
             user: None,

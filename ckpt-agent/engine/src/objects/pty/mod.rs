@@ -1,5 +1,6 @@
 //! Pseudoterminals (pty(7)): masters, slaves, and /dev/tty, which is another name of a slave.
 //!
+//! * `console`: the terminal that the job was started from;
 //! * `buffered`: bytes on their way between the two sides;
 //! * `full`: bytes into a pair that they fill;
 //! * `controlling`: sessions and foreground process groups;
@@ -7,6 +8,7 @@
 //! * `restore`: pairs with the same index, in the job's own devpts.
 
 mod buffered;
+mod console;
 mod controlling;
 mod full;
 mod modes;
@@ -23,10 +25,9 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, Pid, RelayEnd, RelayKind};
 use super::super::sys::tty::{self, WindowSize};
 use super::super::sys::{abi, stat};
-use super::{
-    DumpContext, Fate, Found, Object, ObjectKind, Probe, RestoreContext, Saved, StdioRole,
-};
+use super::{DumpContext, Fate, Found, Object, ObjectKind, Probe, RestoreContext, Saved};
 
+pub use console::{ConsoleTerminal, StrangersTerminal};
 pub use controlling::{ControllingTerminal, controlling_terminals};
 pub use modes::Modes;
 
@@ -229,6 +230,11 @@ fn dump_pair(
     context: &mut DumpContext,
 ) -> Result<Pair> {
     let system = |call, error| EngineError::system(call, format!("/dev/pts/{index}"), error);
+    if master.is_none() && context.terminal_relay(index).is_none() {
+        if let Some(pair) = console::strangers(all, slaves, context)? {
+            return Ok(pair);
+        }
+    }
     let held = context.terminal_relay(index);
     let relay = held.map(|held| held.end.clone());
     let console = master.is_none() && relay.is_none();
@@ -238,10 +244,9 @@ fn dump_pair(
             let probe = all[slave].probe;
             let relayed = held.filter(|held| held.end.kind == RelayKind::TerminalMaster);
             let relayed = relayed.and_then(|held| held.terminal.as_ref());
-            match relayed.or(context.terminal_master.as_ref()) {
-                Some(master) if relayed.is_some() => master.try_clone(),
-                Some(launcher) if is_console(&all[slave], context) => launcher.try_clone(),
-                _ => {
+            match relayed.or_else(|| console::launchers(&all[slave], context)) {
+                Some(master) => master.try_clone(),
+                None => {
                     return Err(EngineError::from(Refusal::new(
                         format!("the other side of {} is held outside of the job", probe.link),
                         "start the job with its input and output redirected from it",
@@ -313,15 +318,4 @@ fn owner(
         is_it.then_some(stat)
     })?;
     Some((stat.st_uid, stat.st_gid, stat.st_mode & 0o7777))
-}
-
-/// Whether the launcher holds the master of this slave.
-fn is_console(slave: &Found<'_, Terminal>, context: &DumpContext) -> bool {
-    let by_inode = context.stdio.get(&slave.probe.inode()) == Some(&StdioRole::Terminal);
-    let by_index = || {
-        let master = context.terminal_master.as_ref()?;
-        tty::master_index(master).ok()
-    };
-    // /dev/tty has another inode than the slave that it stands for.
-    by_inode || (is_device(slave.probe, TTY) && by_index() == Some(slave.object.index))
 }

@@ -9,6 +9,7 @@ use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::tty::{self, WindowSize};
 use super::super::testing::{dump, try_dump};
 use super::super::{DumpContext, StdioRole};
+use super::ConsoleTerminal;
 use super::restore::open_master;
 
 /// Terminals of one devpts: a restore needs an index that another test could take.
@@ -203,12 +204,12 @@ fn the_console_goes_to_the_launcher_and_strangers_are_refused() {
     write(&slave, b"prompt");
     let stat = nix::sys::stat::fstat(&slave).unwrap();
     let mut context = DumpContext {
-        terminal_master: Some(master.try_clone().unwrap()),
+        terminal: Some(ConsoleTerminal::Launchers(master.try_clone().unwrap())),
         ..DumpContext::default()
     };
     context.stdio.insert((stat.st_dev, stat.st_ino), StdioRole::Terminal);
     let mut dumped = try_dump(&[slave.as_fd()], context).unwrap();
-    dumped.context.terminal_master = None;
+    dumped.context.terminal = None;
     drop((master, slave));
     let mut back = dumped.restore();
     let master = back.console.terminal.take().unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{MountSource, MountedContent, MountedEntry, OwnMount, from_hex};
-use super::super::super::proc::mounts::{Mounts, flags};
+use super::super::super::proc::mounts::{Mounts, flag, flags};
 use super::super::super::proc::read_text;
 use super::super::super::trace::Remote;
 
@@ -98,6 +98,16 @@ fn are_files(entries: &[MountedEntry]) -> bool {
         })
 }
 
+/// Options that mean nothing in a file system: no file of /proc is a device or has a set-user-ID bit, and its links lead to
+/// other mounts; terminals and message queues are not executed.
+fn moot(file_system: &str) -> &'static [&'static str] {
+    match file_system {
+        "proc" | "mqueue" => &["nosuid", "nodev", "noexec"],
+        "devpts" => &["nosuid", "noexec"],
+        _ => &[],
+    }
+}
+
 /// What is to be mounted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Order<'o> {
@@ -161,10 +171,12 @@ fn compare(pid: i32, order: &Order<'_>) -> Result<()> {
     let found = Mounts::parse(&text).ok_or_else(|| EngineError::odd("mountinfo", text.clone()))?;
     let mut left: BTreeMap<_, usize> = BTreeMap::new();
     for one in &found.all {
-        *left.entry((&one.at, &one.options)).or_default() += 1;
+        let options = telling(&one.file_system, &one.options);
+        *left.entry((&one.at, options)).or_default() += 1;
     }
     for mount in order.mounts.iter().filter(|mount| order.has_options(mount)) {
-        match left.get_mut(&(&mount.at, &mount.options)).filter(|count| **count > 0) {
+        let options = telling(&mount.file_system, &mount.options);
+        match left.get_mut(&(&mount.at, options)).filter(|count| **count > 0) {
             Some(count) => *count -= 1,
             None => return Err(otherwise(&mount.at)),
         }
@@ -174,6 +186,11 @@ fn compare(pid: i32, order: &Order<'_>) -> Result<()> {
         Some(((at, _), _)) => Err(otherwise(at)),
         None => Ok(()),
     }
+}
+
+/// The options of a mount that make a difference.
+fn telling<'o>(file_system: &str, options: &'o str) -> Vec<&'o str> {
+    options.split(',').filter(|option| !moot(file_system).contains(option)).collect()
 }
 
 fn otherwise(at: &str) -> EngineError {
@@ -238,7 +255,12 @@ impl Maker<'_, '_> {
             (prefix, "/") => prefix.to_owned(),
             (prefix, at) => format!("{prefix}{at}"),
         };
-        let wanted = flags(&mount.options).unwrap_or_default();
+        let mut wanted = flags(&mount.options).unwrap_or_default();
+        // The job's own has them, and a user's namespace can't take them away.
+        wanted |= moot(&mount.file_system)
+            .iter()
+            .filter_map(|option| flag(option))
+            .sum::<libc::c_ulong>();
         match (&mount.source, copy) {
             (MountSource::Along { changed: false }, _) => return Ok(()),
             (MountSource::Along { changed: true }, _) => {}

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use protocol::agent::{AgentCommand, AgentEvent, ExitKind, InstanceEvent, Step};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::addresses::AddressMap;
-use protocol::launch::LaunchSpec;
+use protocol::launch::{AdoptSpec, LaunchSpec};
 use tracing::debug_span;
 use tracing::span::EnteredSpan;
 
@@ -28,11 +28,11 @@ use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::{InstanceOrder, Instruction, Report};
 use crate::objects::Shown;
-use crate::proc::descendants;
 use crate::session::job::{FREEZE_LIMIT, Job};
+use crate::session::previous::Whose;
 use crate::session::reports::Events;
-use crate::session::types::{Adopted, RestoreOrder, Started};
-use crate::session::{Answer, Request, Requests, SessionError, adopting, previous, temporary};
+use crate::session::types::{RestoreOrder, Started, TakenOver};
+use crate::session::{Answer, Request, Requests, SessionError, previous, taking_over, temporary};
 
 /// How often threads that would not stop are looked at.
 const SETTLE_STEP: Duration = Duration::from_millis(5);
@@ -97,7 +97,7 @@ impl Tracer {
 
     /// Serves requests until the last handle is gone, and, without an instance that would live on, the job has ended.
     pub fn serve(mut self, inbox: &Receiver<Request>) {
-        while !self.quitting || self.job.as_ref().is_some_and(|job| !job.is_instance()) {
+        while !self.quitting || self.job.as_ref().is_some_and(Job::ends_with_agent) {
             let request = if settle_lingering() {
                 match inbox.recv_timeout(SETTLE_STEP) {
                     Ok(request) => request,
@@ -143,15 +143,55 @@ impl Tracer {
         Ok(self.begin(begun))
     }
 
+    /// Makes a job of processes that ckptd has not started.
+    pub fn adopt(&mut self, spec: AdoptSpec) -> Result<(), SessionError> {
+        let _adopting = debug_span!("adopt", job = self.name, pid = spec.pid).entered();
+        let pid = spec.pid;
+        let job = Job::adopt(spec, self.unused()?)?;
+        previous::remember(&self.job_dir, pid, Whose::Strangers);
+        self.hold_job(job);
+        Ok(())
+    }
+
+    /// Leaves an adopted job as it is, with what stands of it let go.
+    pub fn let_go(&mut self) {
+        if self.job.as_ref().is_some_and(Job::is_adopted) {
+            self.flight = None;
+            self.held = None;
+            self.checkpoint = None;
+            self.job = None;
+        }
+    }
+
+    /// The first process of an adopted job has ended. How, may be known to nobody.
+    pub fn adopted_ended(&mut self, status: Option<ExitKind>) {
+        let Some(job) = &self.job else { return };
+        match job.living() {
+            0 => {}
+            1 => self.warn("one process of the job goes on without ckptd".into()),
+            count => self.warn(format!("{count} processes of the job go on without ckptd")),
+        }
+        match status {
+            Some(status) => self.ended(Some(status)),
+            None => {
+                self.let_go();
+                self.tell(AgentEvent::Lost {
+                    reason: "it has ended; how, the kernel does not tell (Linux 6.15 and newer do)"
+                        .into(),
+                });
+            }
+        }
+    }
+
     /// Takes an instance over.
-    pub fn adopt(
+    pub fn take_over(
         &mut self,
         socket: &Path,
         identity: Option<&InstanceKey>,
-    ) -> Result<Adopted, SessionError> {
-        let (job, adopted) = adopting::adopt(socket, identity, self.unused()?.clone())?;
+    ) -> Result<TakenOver, SessionError> {
+        let (job, taken) = taking_over::take_over(socket, identity, self.unused()?.clone())?;
         self.hold_job(job);
-        Ok(adopted)
+        Ok(taken)
     }
 
     /// The way back to this thread, for a session that has no job yet.
@@ -182,7 +222,7 @@ impl Tracer {
 
     /// For a restart that comes before the job's processes have ended, and for the job's removal.
     fn remember(&self, job: &Job) {
-        previous::remember(&self.job_dir, job.init());
+        previous::remember(&self.job_dir, job.init(), Whose::Inits);
         if let Some(folder) = job.temporary() {
             temporary::remember(&self.job_dir, folder);
         }
@@ -396,14 +436,14 @@ impl Tracer {
         if let Some((_, Stage::Sealed(_, Some(parked)) | Stage::Parked(parked))) = &self.flight {
             return Ok(parked.processes() as u32);
         }
-        let init = self.job.as_ref().ok_or_else(no_job)?.init();
+        let members = self.job.as_ref().ok_or_else(no_job)?.members().clone();
         if let Some((number, step)) =
             self.flight.as_ref().and_then(|(number, stage)| Some((*number, stage.next()?)))
         {
             let held = EngineError::odd("the job", "it is to be held");
             self.step(number, step, |_, _| Err(held));
         }
-        let held = freeze(init, find_stand_ins(init, &[])?.0, FREEZE_LIMIT)?;
+        let held = freeze(&members, find_stand_ins(&members, &[])?.0, FREEZE_LIMIT)?;
         let count = held.processes.len() as u32;
         self.held = Some(held);
         Ok(count)
@@ -424,7 +464,7 @@ impl Tracer {
         let stands =
             self.held.is_some() || self.flight.as_ref().is_some_and(|(_, stage)| stage.stands());
         if stands {
-            for pid in descendants(job.init()).unwrap_or_default() {
+            for pid in job.members().list().unwrap_or_default() {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
         }

@@ -10,7 +10,7 @@ use protocol::cluster::InstanceKey;
 use super::instance::{Instance, LOOK_AGAIN, PATIENCE};
 use super::job::Job;
 use super::streams::console;
-use super::types::{Adopted, Started};
+use super::types::{Started, TakenOver};
 use super::{Requests, SessionError};
 use crate::error::EngineError;
 use crate::graph::OuterEnd;
@@ -23,12 +23,12 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// Takes an instance over.
 ///
 /// # Errors
-/// As [`super::Session::adopt`].
-pub fn adopt(
+/// As [`super::Session::take_over`].
+pub fn take_over(
     path: &Path,
     expected: Option<&InstanceKey>,
     requests: Requests,
-) -> Result<(Job, Adopted), SessionError> {
+) -> Result<(Job, TakenOver), SessionError> {
     let unreachable = |source| SessionError::Unreachable { path: path.to_owned(), source };
     let socket = init_socket::connect(path).map_err(unreachable)?;
     let peer = init_socket::peer(&socket).map_err(unreachable)?;
@@ -74,14 +74,14 @@ fn build(
     outer: Vec<(OuterEnd, OwnedFd)>,
     warnings: Vec<String>,
     requests: Requests,
-) -> Result<(Job, Adopted), SessionError> {
+) -> Result<(Job, TakenOver), SessionError> {
     let ends: Vec<_> = introduction.console.into_iter().zip(descriptors).collect();
     let mut instance = Instance::begin(channel, init, socket, requests)?;
     instance.over =
         introduction.empty || (introduction.root_instance && introduction.ended.is_some());
     let job =
         Job::taken_over(instance, init, introduction.root, &ends, &outer, introduction.keepsake)?;
-    let adopted = Adopted {
+    let taken = TakenOver {
         identity: introduction.identity,
         started: Started {
             init,
@@ -97,7 +97,7 @@ fn build(
         ended: introduction.ended,
         empty: introduction.empty,
     };
-    Ok((job, adopted))
+    Ok((job, taken))
 }
 
 /// A tracer's end lets its tracees go and kills its snapshot processes, but only after its sockets have been closed:

@@ -1,0 +1,47 @@
+//! `ckptd adopt`.
+
+use super::{Context, is_loud, telling};
+use crate::cli::{AdoptArguments, EngineSetting};
+use crate::failure::Failure;
+use crate::jobs::JobSettings;
+use crate::session::{self, Begin, Session};
+use protocol::launch::AdoptSpec;
+
+pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Failure> {
+    let what = format!("adopt process {}", arguments.pid);
+    if arguments.options.engine == EngineSetting::Dmtcp {
+        return Err(Failure::Usage(
+            "wrong usage: DMTCP adopts nothing: leave --engine dmtcp out".into(),
+        ));
+    }
+    if context.cluster()?.is_some() {
+        eprintln!(
+            "ckptd: warning: an adopted job is of this machine alone, its images are not copied, and it is lost with \
+             the machine"
+        );
+    }
+    super::refuse_without_cluster(&arguments.options, false)?;
+    let kept = arguments.files.kept().map_err(|cause| Failure::of(&what, cause))?;
+    // Before anything is made: a slip of the pen should leave no job behind.
+    let found =
+        ckpt_engine::try_to_adopt(arguments.pid).map_err(|cause| Failure::of(&what, cause))?;
+    let _timeline = telling::trace(&what, &arguments.options)?;
+    let settings = JobSettings::default().with(&arguments.options);
+    let (job, _lock) = context.state.create(
+        arguments.name.as_deref(),
+        &found.command,
+        &found.working_directory,
+        settings,
+    )?;
+    let begin = Begin::Adopt(AdoptSpec { pid: arguments.pid, kept, external: settings.external });
+    session::run(
+        Session {
+            job: &job,
+            settings,
+            begin,
+            loud: is_loud(&arguments.options),
+            resume: context.resume_command(job.name()),
+        },
+        context.start_agent,
+    )
+}
