@@ -40,8 +40,8 @@ pub use error::{EngineError, Refusal, Result};
 pub use graph::OuterEnd;
 pub use job_init::{INIT_NAME, InstanceOrder, UserOrder};
 pub use session::{
-    Adoptable, Rehearsed, RestoreOrder, Session, SessionError, Started, TakenOver, rehearse,
-    temporary::remove as remove_temporary, try_to_adopt,
+    Adoptable, Rehearsed, RestoreOrder, Session, SessionError, Started, TakenOver, living_stranger,
+    rehearse, temporary::remove as remove_temporary, try_to_adopt,
 };
 pub use split::PartOrder;
 

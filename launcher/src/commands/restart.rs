@@ -47,6 +47,10 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         ),
         other => other.into(),
     })?;
+    if let Some(pid) = ckpt_engine::living_stranger(job.path()) {
+        let reason = ckpt_engine::SessionError::Adopted(pid);
+        return Err(Failure::of(format!("restart {name}"), reason));
+    }
     let history = jobs::load(&job)?;
     let mut record = choose(&history, arguments, name)?;
     if job.record().settings.engine == EngineSetting::Dmtcp {

@@ -1,6 +1,6 @@
 //! Sessions, process groups and the terminal of processes that ckptd has not started, which strangers may lead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::process;
 use crate::error::Result;
@@ -9,9 +9,11 @@ use crate::objects::StrangersTerminal;
 use crate::proc::Tree;
 
 /// Whoever is in the session or group of a stranger gets into the first process's: it leads a session after a restart, as
-/// the first process of a job that ckptd starts does. `nodes`: by their numbers on this machine.
-pub(super) fn lead(tree: &Tree, nodes: &mut BTreeMap<i32, ProcessNode>) {
-    let Some(root) = nodes.get(&tree.root()) else { return };
+/// the first process of a job that ckptd starts does. `nodes`: by their numbers on this machine. The strangers' sessions and
+/// groups.
+pub(super) fn lead(tree: &Tree, nodes: &mut BTreeMap<i32, ProcessNode>) -> BTreeSet<i32> {
+    let mut taken = BTreeSet::new();
+    let Some(root) = nodes.get(&tree.root()) else { return taken };
     let (root, session, group) = (root.pid, root.sid, root.pgid);
     let members: Vec<Pid> = nodes.values().map(|node| node.pid).collect();
     // One that has ended and led members alone is nobody's any more.
@@ -24,12 +26,15 @@ pub(super) fn lead(tree: &Tree, nodes: &mut BTreeMap<i32, ProcessNode>) {
         if !(is_roots || is_strangers(node.sid)) {
             continue;
         }
+        taken.insert(node.sid);
         node.sid = root;
         let is_roots = node.pid == root || node.pgid == group;
         if is_roots || is_strangers(node.pgid) {
+            taken.insert(node.pgid);
             node.pgid = root;
         }
     }
+    taken
 }
 
 /// The session that the terminal `index` controls, and its foreground group, as far as they are of the job.

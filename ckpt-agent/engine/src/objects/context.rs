@@ -78,6 +78,9 @@ pub struct DumpContext {
     pub descriptors: BTreeMap<(i32, i32), FileId>,
     /// Job numbers of all processes in the dump, by this machine's numbers.
     pub pids: BTreeMap<i32, Pid>,
+    /// Sessions and process groups of strangers, as this machine numbers them, that have members in the job, and which
+    /// process of the job leads those in its own after a restart.
+    pub led: BTreeMap<i32, Pid>,
     /// Inodes that belong to the launcher's side of the standard streams: (device, inode) of the pipe
     /// or of the terminal's slave, and which stream it is.
     pub stdio: HashMap<(u64, u64), StdioRole>,

@@ -26,6 +26,7 @@ mod types;
 mod writer;
 
 pub use job::{Adoptable, try_to_adopt};
+pub use previous::living_stranger;
 pub use rehearsal::{InstanceRehearsal, Rehearsed, rehearse, rehearse_instance};
 pub use types::{RestoreOrder, Started, TakenOver};
 
@@ -81,6 +82,9 @@ pub enum SessionError {
     /// What was asked for cannot be done as things stand.
     #[error("the job {0}")]
     OutOfOrder(&'static str),
+    /// A job that was adopted lives.
+    #[error("the job still runs: process {0}, which was adopted, has not ended; end it before")]
+    Adopted(i32),
     /// A second job for one session.
     #[error("this session has a job already")]
     Busy,

@@ -71,15 +71,12 @@ pub(super) fn remember(job_dir: &Path, pid: i32, whose: Whose) {
 /// # Errors
 /// They do not end.
 pub(super) fn wait_gone(job_dir: &Path) -> Result<(), SessionError> {
+    if let Some(pid) = living_stranger(job_dir) {
+        return Err(SessionError::Adopted(pid));
+    }
     let Some(known) = recall(job_dir) else { return Ok(()) };
     let began = Instant::now();
     while known.lives() {
-        if known.whose == Whose::Strangers {
-            return Err(SessionError::Init(format!(
-                "the job still runs: process {}, which was adopted, has not ended; end it before",
-                known.pid
-            )));
-        }
         if began.elapsed() > LIMIT {
             return Err(SessionError::Init(format!(
                 "the job's processes of before have not ended: its init, process {}, is still there",
@@ -89,6 +86,13 @@ pub(super) fn wait_gone(job_dir: &Path) -> Result<(), SessionError> {
         std::thread::sleep(STEP);
     }
     Ok(())
+}
+
+/// The first process of a job that was adopted, if it still lives on this machine: it can't be restarted then.
+#[must_use]
+pub fn living_stranger(job_dir: &Path) -> Option<i32> {
+    let known = recall(job_dir).filter(|known| known.whose == Whose::Strangers)?;
+    known.lives().then_some(known.pid)
 }
 
 /// Whether the job's last run on this machine goes on.

@@ -1,6 +1,7 @@
 //! The command as a user meets it: terminals and keys, pipes and files, statuses, listings,
 //! refusals.
 
+mod adopted;
 mod archives;
 mod attached;
 mod ends;
@@ -49,6 +50,12 @@ const CASES: &[(&str, Case)] = &[
     ("stop-with-checkpoint", listings::stop_with_checkpoint),
     ("refusals", listings::refusals),
     ("launcher-killed", listings::launcher_killed),
+    ("adopted", adopted::restarted),
+    ("adopted-and-left", adopted::left),
+    ("adopted-and-ended", adopted::ended),
+    ("adopted-and-stopped", adopted::stopped),
+    ("adopted-on-a-terminal", adopted::on_a_terminal),
+    ("adopted-not", adopted::refused),
     ("export-and-import", archives::there_and_back),
     ("hostile-archives", archives::hostile),
     ("interrupted-import", archives::interrupted),

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,9 @@ use ckptd_tests::processes;
 
 /// How long anything may take.
 pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// How long the rest of what a command has said may take when it has ended.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// The name of the one job of a case.
 pub const JOB: &str = "j";
@@ -111,6 +115,15 @@ impl Stage {
         command
     }
 
+    /// A program of the user's that ckptd does not start, known by the same mark.
+    pub fn alone(&self, words: &[&str]) -> Command {
+        let program = words.first().copied().unwrap_or("true");
+        let mut command = self.account.command(Path::new(program), &self.home);
+        command.args(words.iter().skip(1));
+        command.env(processes::MARK, &self.mark).env("TERM", "dumb").env_remove("TMPDIR");
+        command
+    }
+
     /// Runs a command to its end, with `input` on its standard input.
     pub fn output(&self, arguments: &[&str], input: &str) -> Result<Finished, Failure> {
         let mut running = self.start(arguments)?;
@@ -153,6 +166,14 @@ impl Stage {
         let mut all = vec!["restart", JOB];
         all.extend_from_slice(arguments);
         let mut running = self.start(&all)?;
+        self.until_up(&mut running)?;
+        Ok(running)
+    }
+
+    /// `ckptd adopt --interval 0 --name j PID`, until it answers.
+    pub fn adopt(&self, pid: u32) -> Result<Running, Failure> {
+        let pid = pid.to_string();
+        let mut running = self.start(&["adopt", "--interval", "0", "--name", JOB, &pid])?;
         self.until_up(&mut running)?;
         Ok(running)
     }
@@ -203,7 +224,8 @@ impl Stage {
         self.find(name).and_then(fields).is_some_and(|(group, foreground)| group == foreground)
     }
 
-    fn find(&self, name: &str) -> Option<i32> {
+    /// A process of this name that belongs to the case.
+    pub fn find(&self, name: &str) -> Option<i32> {
         processes::marked(&self.mark).into_iter().find(|pid| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
         })
@@ -237,7 +259,7 @@ pub struct Running {
 
 /// What a thread has read so far.
 #[derive(Clone, Default)]
-pub struct Heard(Arc<Mutex<Vec<u8>>>);
+pub struct Heard(Arc<Mutex<Vec<u8>>>, Arc<AtomicBool>);
 
 impl Heard {
     /// Reads all of `source` in the background; any error ends it, as EIO does on a terminal whose other end is gone.
@@ -250,8 +272,14 @@ impl Heard {
                 let mut bytes = writer.0.lock().unwrap_or_else(PoisonError::into_inner);
                 bytes.extend_from_slice(&buffer[..count]);
             }
+            writer.1.store(true, Ordering::Release);
         });
         heard
+    }
+
+    /// Whether it has come to its end.
+    pub fn is_over(&self) -> bool {
+        self.1.load(Ordering::Acquire)
     }
 
     /// All of it.
@@ -334,15 +362,12 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(3));
         };
-        // The readers come to the end of the pipes soon after.
-        let mut last = self.text();
-        loop {
-            std::thread::sleep(Duration::from_millis(20));
-            let now = self.text();
-            if now == last {
-                return Ok(Finished { status, out: now.0, err: now.1 });
-            }
-            last = now;
+        // The readers come to the end of the pipes soon after, unless somebody else has them, too.
+        let until = Instant::now() + QUIET;
+        while !(self.out.is_over() && self.err.is_over()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(3));
         }
+        let (out, err) = self.text();
+        Ok(Finished { status, out, err })
     }
 }

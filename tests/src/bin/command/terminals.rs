@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 
 use ckptd_tests::account::{Account, running_as_root};
 use ckptd_tests::job::Failure;
-use nix::pty::{Winsize, openpty};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::pty::{OpenptyResult, Winsize, openpty};
 use nix::sys::termios::{Termios, tcgetattr};
 
 use super::stage::{Heard, JOB, Stage, expect, fail, own, until};
@@ -29,14 +30,31 @@ fn nix<T>(result: nix::Result<T>) -> Result<T, Failure> {
 impl Terminal {
     /// Starts ckptd as the leader of a new session on a new terminal of 33 rows and 77 columns.
     pub fn start(stage: &Stage, arguments: &[&str]) -> Result<Terminal, Failure> {
+        let command = stage.wrapped(&["setsid", "--ctty"], arguments);
+        Terminal::with(Terminal::pair(stage)?, command)
+    }
+
+    fn pair(stage: &Stage) -> Result<OpenptyResult, Failure> {
         let size = Winsize { ws_row: 33, ws_col: 77, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = nix(openpty(Some(&size), None))?;
+        for end in [&pair.master, &pair.slave] {
+            nix(fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)))?;
+        }
         if stage.account == Account::User && running_as_root() {
             use std::os::unix::fs::MetadataExt;
             let owner = own(std::fs::metadata(&stage.home))?.uid();
             nix(nix::unistd::fchown(&pair.slave, Some(owner.into()), None))?;
         }
-        let mut command = stage.wrapped(&["setsid", "--ctty"], arguments);
+        Ok(pair)
+    }
+
+    /// Starts a program of the user's without ckptd, likewise.
+    pub fn start_alone(stage: &Stage, words: &[&str]) -> Result<Terminal, Failure> {
+        let all: Vec<&str> = ["setsid", "--ctty"].iter().chain(words).copied().collect();
+        Terminal::with(Terminal::pair(stage)?, stage.alone(&all))
+    }
+
+    fn with(pair: OpenptyResult, mut command: Command) -> Result<Terminal, Failure> {
         let end = || own(pair.slave.try_clone());
         command.stdin(end()?).stdout(end()?).stderr(end()?);
         let before = nix(tcgetattr(&pair.slave))?;

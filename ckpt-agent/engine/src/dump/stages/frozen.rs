@@ -163,7 +163,7 @@ impl Frozen {
     pub fn quiesce(mut self) -> Result<Quiesced> {
         let looking = debug_span!("look").entered();
         doing::begin("looking at processes", Thing::Job);
-        let nodes = self.nodes()?;
+        let (nodes, strangers) = self.nodes()?;
         self.check_leaders(&nodes)?;
         self.check_root(&nodes)?;
         let namespaces = self.own_namespaces(&nodes)?;
@@ -194,6 +194,8 @@ impl Frozen {
         for (host_pid, node) in &nodes {
             context.pids.insert(*host_pid, node.pid);
         }
+        let root = self.settings.root;
+        context.led = strangers.into_iter().map(|number| (number, root)).collect();
         self.add_threads(&mut context)?;
         let sharing = sharing::find(&self.job.processes, &nodes)?;
         namespaces.check_sharing(&sharing, &nodes)?;
@@ -295,9 +297,10 @@ impl Frozen {
         Ok(())
     }
 
-    /// Every process of the job, living or dead, by its number on this machine.
-    fn nodes(&self) -> Result<BTreeMap<i32, ProcessNode>> {
-        let mut nodes = BTreeMap::new();
+    /// Every process of the job, living or dead, by its number on this machine, and sessions and groups of strangers in which
+    /// some of them are.
+    fn nodes(&self) -> Result<(BTreeMap<i32, ProcessNode>, BTreeSet<i32>)> {
+        let (mut nodes, mut strangers) = (BTreeMap::new(), BTreeSet::new());
         let living = self.job.processes.iter().map(|process| (process.host_pid, process.leader));
         let others = self.job.stand_ins.iter().chain(&self.job.zombies).map(|pid| (*pid, *pid));
         let all: Vec<(i32, i32)> = living.chain(others).collect();
@@ -347,9 +350,9 @@ impl Frozen {
             }
         }
         if let Members::Tree(tree) = &self.settings.members {
-            outside::lead(tree, &mut nodes);
+            strangers = outside::lead(tree, &mut nodes);
         }
-        Ok(nodes)
+        Ok((nodes, strangers))
     }
 
     /// The job's terminal, with what a stranger's shows of itself by the processes alone.

@@ -73,7 +73,7 @@ fn job_number(number: i32, field: &str, context: &DumpContext) -> Option<Pid> {
     if number <= 0 {
         return None;
     }
-    if let Some(pid) = context.pids.get(&number) {
+    if let Some(pid) = context.pids.get(&number).or_else(|| context.led.get(&number)) {
         return Some(*pid);
     }
     context.pids.keys().find_map(|host_pid| {
