@@ -39,6 +39,9 @@ pub trait AgentHandle: Send + Sync {
     /// Leaves an adopted job as it is; blocks until nothing of it stands still any more.
     fn let_go(&self);
 
+    /// How many processes of an adopted job live whose first one has ended; they are ended if `kill` says so.
+    fn rest(&self, kill: bool) -> usize;
+
     /// Takes a command; never blocks.
     fn command(&self, command: AgentCommand);
 }
@@ -58,6 +61,10 @@ impl AgentHandle for Session {
 
     fn let_go(&self) {
         Session::let_go(self);
+    }
+
+    fn rest(&self, kill: bool) -> usize {
+        Session::rest(self, kill)
     }
 
     fn command(&self, command: AgentCommand) {

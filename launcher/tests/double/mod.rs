@@ -73,6 +73,10 @@ impl AgentHandle for Double {
 
     fn let_go(&self) {}
 
+    fn rest(&self, _: bool) -> usize {
+        0
+    }
+
     fn command(&self, command: AgentCommand) {
         let event = match command {
             AgentCommand::Freeze { checkpoint } => {

@@ -5,6 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::walk::{all_processes, descendants, groups, is_ended, parent, start_time};
 use crate::error::{EngineError, Result};
+use crate::sys::signals;
+
+/// Rounds in which those that were born meanwhile are stopped before all are killed.
+const ROUNDS: usize = 100;
 
 /// The processes of a job, living or dead.
 #[derive(Debug, Clone)]
@@ -24,6 +28,30 @@ impl Members {
         match self {
             Self::Below(init) => descendants(*init),
             Self::Tree(tree) => tree.list(),
+        }
+    }
+
+    /// How many of them live.
+    pub fn living(&self) -> usize {
+        self.list().unwrap_or_default().into_iter().filter(|pid| !is_ended(*pid)).count()
+    }
+
+    /// Ends all of them. First each is stopped, so that none sees another's end and does something about it.
+    pub fn kill(&self) {
+        let mut stopped = BTreeSet::new();
+        for _ in 0..ROUNDS {
+            let all = self.list().unwrap_or_default();
+            let new: Vec<i32> = all.into_iter().filter(|pid| stopped.insert(*pid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for pid in new {
+                // It may just have ended.
+                let _ = signals::send(pid, libc::SIGSTOP);
+            }
+        }
+        for pid in self.list().unwrap_or_default() {
+            let _ = signals::send(pid, libc::SIGKILL);
         }
     }
 

@@ -414,7 +414,7 @@ impl Job {
             return;
         }
         if self.is_adopted() {
-            return self.kill_adopted();
+            return self.members.kill();
         }
         let _ = kill(UnixPid::from_raw(self.init), Signal::SIGKILL);
     }

@@ -200,6 +200,12 @@ impl Session {
         });
     }
 
+    /// How many processes of an adopted job live whose first one has ended; they are ended if `kill` says so.
+    #[must_use]
+    pub fn rest(&self, kill: bool) -> usize {
+        self.ask(move |tracer| Ok(tracer.rest(kill))).unwrap_or(0)
+    }
+
     /// Takes an instance over from its init, at the socket that [`InstanceOrder::socket`] named. Where
     /// `identity` is given, one of another identity is left alone.
     ///

@@ -32,6 +32,19 @@ impl Runner<'_> {
         Ok(0)
     }
 
+    /// Ends those that have outlived an adopted job's first process, or, where nobody wants that, tells of them.
+    async fn end_rest(&self, asked: bool) {
+        let agent = self.agent.clone();
+        let rest = task::spawn_blocking(move || agent.rest(asked)).await.unwrap_or(0);
+        let name = self.session.job.name();
+        match rest {
+            0 => {}
+            _ if asked => {}
+            1 => eprintln!("ckptd: one process of job {name} goes on without ckptd"),
+            rest => eprintln!("ckptd: {rest} processes of job {name} go on without ckptd"),
+        }
+    }
+
     /// Brings the last output to the user, puts the terminal back, and says how to go on.
     pub(super) async fn end(
         mut self,
@@ -39,6 +52,9 @@ impl Runner<'_> {
         signals: &mut mpsc::UnboundedReceiver<i32>,
         server: Option<Server>,
     ) -> Result<u8, Failure> {
+        if self.is_adopted() {
+            self.end_rest(matches!(outcome, Outcome::Ended { asked: true, .. })).await;
+        }
         let name = self.session.job.name().to_owned();
         let newest = self.machine.history().newest().map(|record| record.checkpoint);
         let mark = match &outcome {

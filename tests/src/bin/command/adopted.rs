@@ -101,10 +101,10 @@ pub fn stopped(stage: &Stage) -> Result<(), Failure> {
     let echo = echo(stage)?;
     let ckptd = stage.adopt(echo.child.id())?;
     stage.output(&["stop", JOB, "--checkpoint"], "")?.expect(0)?;
-    ckptd.finish()?.expect(143)?;
+    let ended = ckptd.finish()?.expect(143)?;
+    expect(!ended.err.contains("without ckptd"), || format!("{ended:?}"))?;
     echo.finish()?;
-    let sleep = stage.find("sleep");
-    sleep.into_iter().for_each(|pid| ckptd_tests::processes::kill(&[pid]));
+    stage.expect_gone()?;
     let again = stage.restart(&[])?;
     let ended = again.finish()?.expect(6)?;
     expect(!ended.out.contains("got one"), || format!("{ended:?}"))
@@ -173,4 +173,18 @@ pub fn refused(stage: &Stage) -> Result<(), Failure> {
     }
     let jobs = stage.json(&["ls"])?;
     expect(jobs.as_array().is_some_and(Vec::is_empty), || format!("{jobs}"))
+}
+
+/// Whoever outlives its first process goes on, and is told of.
+pub fn outlived(stage: &Stage) -> Result<(), Failure> {
+    let echo = echo(stage)?;
+    let ckptd = stage.adopt(echo.child.id())?;
+    stage.checkpoint()?;
+    echo.kill()?;
+    let ended = ckptd.finish()?.expect(137)?;
+    let said = "one process of job j goes on without ckptd";
+    expect(ended.err.contains(said), || format!("{ended:?}"))?;
+    let sleep = stage.find("sleep").ok_or_else(|| Failure("it has ended".into()))?;
+    ckptd_tests::processes::kill(&[sleep]);
+    stage.expect_gone()
 }

@@ -54,6 +54,7 @@ const CASES: &[(&str, Case)] = &[
     ("adopted-and-left", adopted::left),
     ("adopted-and-ended", adopted::ended),
     ("adopted-and-stopped", adopted::stopped),
+    ("adopted-and-outlived", adopted::outlived),
     ("adopted-on-a-terminal", adopted::on_a_terminal),
     ("adopted-not", adopted::refused),
     ("export-and-import", archives::there_and_back),

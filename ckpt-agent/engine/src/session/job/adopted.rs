@@ -2,7 +2,7 @@
 //! namespaces; strangers hold the other sides of their streams, and go on with them. What ckptd does to them between two
 //! checkpoints is nothing: they do not notice its end.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -25,13 +25,10 @@ use crate::session::folders::session_directories;
 use crate::session::{Requests, SessionError};
 use crate::sys::exit_status;
 use crate::sys::pidfd::PidFd;
-use crate::sys::signals;
 use crate::sys::stat::{major, minor};
 
 /// How long killed processes may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(10);
-/// Rounds in which those that were born meanwhile are stopped before all are killed.
-const ROUNDS: usize = 100;
 /// Major numbers of the slaves of pseudoterminals (Documentation/admin-guide/devices.txt).
 const SLAVES: std::ops::RangeInclusive<u32> = 136..=143;
 
@@ -168,39 +165,18 @@ impl Job {
         matches!(self.members, Members::Tree(_))
     }
 
-    /// Processes of it that still live.
-    pub fn living(&self) -> usize {
-        self.members.list().unwrap_or_default().into_iter().filter(|pid| !is_ended(*pid)).count()
-    }
-
     /// Whether a process group was made by a process of the job.
     pub(super) fn leads(&self, group: i32) -> bool {
         self.members.list().is_ok_and(|all| all.contains(&group))
     }
 
-    /// Ends all processes: first each of them is stopped, so that none sees another's end and does something about it.
-    pub(super) fn kill_adopted(&self) {
-        let mut stopped = BTreeSet::new();
-        for _ in 0..ROUNDS {
-            let all = self.members.list().unwrap_or_default();
-            let new: Vec<i32> = all.into_iter().filter(|pid| stopped.insert(*pid)).collect();
-            if new.is_empty() {
-                break;
-            }
-            for pid in new {
-                // It may just have ended.
-                let _ = signals::send(pid, libc::SIGSTOP);
-            }
-        }
-        for pid in self.members.list().unwrap_or_default() {
-            let _ = signals::send(pid, libc::SIGKILL);
-        }
-    }
-
     /// Waits until those that were killed have ended.
     pub(super) fn wait_adopted_gone(&self) {
         let until = Instant::now() + LAST_BREATH;
-        while !self.over.load(Ordering::Acquire) && self.living() > 0 && Instant::now() < until {
+        while !self.over.load(Ordering::Acquire)
+            && self.members.living() > 0
+            && Instant::now() < until
+        {
             std::thread::sleep(LOOK);
         }
     }

@@ -28,6 +28,7 @@ use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::{InstanceOrder, Instruction, Report};
 use crate::objects::Shown;
+use crate::proc::Members;
 use crate::session::job::{FREEZE_LIMIT, Job};
 use crate::session::previous::Whose;
 use crate::session::reports::Events;
@@ -50,6 +51,8 @@ pub struct Tracer {
     first_written: Option<u64>,
     held: Option<FrozenJob>,
     job: Option<Job>,
+    /// Those who have outlived the first process of an adopted job.
+    rest: Option<Members>,
     said: BTreeSet<String>,
     /// What the agent holds of relays, for the checkpoint in flight.
     pub relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
@@ -79,6 +82,7 @@ impl Tracer {
             requests,
             events,
             job: None,
+            rest: None,
             flight: None,
             first_written: None,
             held: None,
@@ -163,14 +167,19 @@ impl Tracer {
         }
     }
 
+    /// How many processes of an adopted job live whose first one has ended; ends them if that is asked for.
+    pub fn rest(&mut self, kill: bool) -> usize {
+        let Some(members) = &self.rest else { return 0 };
+        if kill {
+            members.kill();
+        }
+        members.living()
+    }
+
     /// The first process of an adopted job has ended. How, may be known to nobody.
     pub fn adopted_ended(&mut self, status: Option<ExitKind>) {
         let Some(job) = &self.job else { return };
-        match job.living() {
-            0 => {}
-            1 => self.warn("one process of the job goes on without ckptd".into()),
-            count => self.warn(format!("{count} processes of the job go on without ckptd")),
-        }
+        self.rest = Some(job.members().clone());
         match status {
             Some(status) => self.ended(Some(status)),
             None => {
