@@ -74,10 +74,6 @@ const NEED_NAMESPACES: &[Excuse] = &[
         &["hugesegment", "ipcnamespace", "sysvshm", "sysvsem", "sysvqueue"],
     ),
     ("POSIX message queues are the machine's, and are refused", &["mqueue"]),
-    (
-        "threads in a user namespace of their own can't ask for numbers, and others of the machine may be quicker",
-        &["usernamespace"],
-    ),
 ];
 
 /// Programs that expect clocks to go on where they were, which is the time namespace's doing.
