@@ -8,8 +8,8 @@ use super::super::super::graph::FileId;
 use super::super::super::sys::sock_diag::{self, TcpEntry, TcpListing};
 use super::outer::{self, Whereabouts};
 use super::{
-    DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, kernel_state, pending,
-    quiesce, refused, soon,
+    DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, connecting, kernel_state,
+    pending, quiesce, refused, soon,
 };
 
 // include/net/tcp_states.h
@@ -103,7 +103,7 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
         let reset = quiesce::is_reset(found.probe)?;
         match (&mut found.object.state, outcome) {
             (TcpState::Connected(_), Some(Outcome::Over)) => {
-                found.object.state = TcpState::Closed { reset, received };
+                found.object.state = TcpState::Closed { reset, refused: false, received };
             }
             (TcpState::Connected(connection), Some(Outcome::Goes(end))) => {
                 connection.end = end;
@@ -115,8 +115,9 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
                     say_outside(found, context)?;
                 }
             }
-            (TcpState::Closed { reset: was, received: queue }, _) => {
+            (TcpState::Closed { reset: was, refused, received: queue }, _) => {
                 *was = reset;
+                *refused = reset && connecting::was_never_made(found.probe, context)?;
                 *queue = received;
             }
             _ => {}

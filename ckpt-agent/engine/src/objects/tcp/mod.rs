@@ -57,6 +57,9 @@ use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContex
 /// TCP_ULP: an upper layer (kernel TLS).
 const TCP_ULP: i32 = 31;
 
+/// As much as is read of struct tcp_info (include/uapi/linux/tcp.h), at most.
+const INFO: usize = 144;
+
 /// A TCP socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpSocket {
@@ -106,6 +109,9 @@ pub enum TcpState {
     Closed {
         /// It ended by a reset that the program has not been told yet (ECONNRESET).
         reset: bool,
+        /// It was never made: the program has not been told yet that it was refused (ECONNREFUSED).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        refused: bool,
         /// Bytes that it can still read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         received: Option<BlobId>,
@@ -199,7 +205,7 @@ fn kernel_state(probe: &Probe) -> Result<u8> {
 
 /// The first fields of struct tcp_info (include/uapi/linux/tcp.h).
 fn tcp_info(probe: &Probe) -> Result<Vec<u8>> {
-    let info = sockopt::get_bytes(&probe.copy, libc::IPPROTO_TCP, libc::TCP_INFO, 104)
+    let info = sockopt::get_bytes(&probe.copy, libc::IPPROTO_TCP, libc::TCP_INFO, INFO)
         .map_err(|error| EngineError::system("getsockopt", "TCP_INFO of a socket", error))?;
     if info.len() < 32 {
         return Err(EngineError::odd("TCP_INFO", format!("{} bytes", info.len())));
@@ -233,7 +239,7 @@ impl TcpSocket {
     pub fn hear_of_connect(&mut self) -> bool {
         match self.state {
             TcpState::Connected(_) | TcpState::Closed { reset: false, .. } => true,
-            TcpState::Closed { reset: true, received } => {
+            TcpState::Closed { reset: true, received, .. } => {
                 if received.is_none() {
                     self.state = TcpState::Idle;
                 }
@@ -307,7 +313,7 @@ impl ObjectKind for TcpSocket {
                     None => return Err(EngineError::odd("getpeername", format!("{peer:?}"))),
                 },
                 Err(_) if quiesce::is_over(probe)? => {
-                    TcpState::Closed { reset: false, received: None }
+                    TcpState::Closed { reset: false, refused: false, received: None }
                 }
                 Err(_) => TcpState::Idle,
             },
