@@ -22,6 +22,7 @@ mod nsfile;
 mod other_name;
 pub(super) mod paths;
 mod pipe_content;
+mod pipe_slots;
 mod probe;
 pub(super) mod reopen;
 mod rights;

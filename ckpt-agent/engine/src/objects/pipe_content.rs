@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::BlobId;
-use super::{DumpContext, RestoreContext};
+use super::{DumpContext, RestoreContext, pipe_slots as slots};
 
 /// What was written into a pipe and not yet read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,10 @@ pub struct Content {
     /// Lengths of its packets (O_DIRECT, pipe(2)), oldest first; empty: a stream of bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packets: Vec<u32>,
+    /// How many bytes are in each of its buffers, oldest first, where there are more of them than its bytes would take;
+    /// empty: as many as these need.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<u32>,
 }
 
 /// Reads pipes through a private one into which tee(2) copies references to their pages.
@@ -60,8 +64,15 @@ impl Reader {
                 drain(&private, Vec::new(), length, packets)?
             }
         };
+        let slots = match packets.is_empty() && slots::may_be_more(length, capacity(end)?) {
+            true => {
+                copy(end, &private, length)?;
+                slots::read(&private, length)?
+            }
+            false => Vec::new(),
+        };
         self.private = Some(private);
-        Ok(Some(Content { bytes: context.keep(bytes), packets }))
+        Ok(Some(Content { bytes: context.keep(bytes), packets, slots }))
     }
 }
 
@@ -76,6 +87,9 @@ pub fn fill(end: BorrowedFd<'_>, content: &Content, context: &RestoreContext) ->
     flags.set(OFlag::O_DIRECT, !content.packets.is_empty());
     fcntl(end, FcntlArg::F_SETFL(flags))
         .map_err(|errno| EngineError::system("fcntl", "F_SETFL of a pipe", errno))?;
+    if !content.slots.is_empty() {
+        return slots::fill(end, &bytes, &content.slots);
+    }
     let mut rest = bytes.as_slice();
     let lengths = content.packets.iter().map(|length| *length as usize);
     let whole = content.packets.is_empty().then_some(bytes.len());
@@ -89,7 +103,7 @@ pub fn fill(end: BorrowedFd<'_>, content: &Content, context: &RestoreContext) ->
     Ok(())
 }
 
-fn write_all(end: BorrowedFd<'_>, mut piece: &[u8]) -> Result<()> {
+pub(super) fn write_all(end: BorrowedFd<'_>, mut piece: &[u8]) -> Result<()> {
     while !piece.is_empty() {
         match nix::unistd::write(end, piece) {
             Ok(written) => piece = piece.get(written..).unwrap_or_default(),
@@ -152,7 +166,7 @@ pub fn hung_up(end: BorrowedFd<'_>) -> Result<bool> {
     Ok(seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
 }
 
-fn new_pipe() -> Result<(OwnedFd, OwnedFd)> {
+pub(super) fn new_pipe() -> Result<(OwnedFd, OwnedFd)> {
     nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
         .map_err(|errno| EngineError::system("pipe2", "a private pipe", errno))
 }
@@ -234,7 +248,7 @@ fn discard(private: &(OwnedFd, OwnedFd)) -> Result<()> {
     Ok(())
 }
 
-fn read(private: &(OwnedFd, OwnedFd), buffer: &mut [u8]) -> Result<usize> {
+pub(super) fn read(private: &(OwnedFd, OwnedFd), buffer: &mut [u8]) -> Result<usize> {
     nix::unistd::read(&private.0, buffer)
         .map_err(|errno| EngineError::system("read", "a private pipe", errno))
 }
