@@ -57,6 +57,7 @@ const PROGRAMS: &[&str] = &[
     "processattr",
     "procfiles",
     "pty",
+    "ptyflow",
     "recordlocks",
     "removedcwd",
     "robust",
