@@ -23,6 +23,7 @@ mod other_name;
 pub(super) mod paths;
 mod pipe_content;
 mod pipe_slots;
+mod private_pipe;
 mod probe;
 pub(super) mod reopen;
 mod rights;

@@ -2,14 +2,16 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::BlobId;
+use super::private_pipe::{new_pipe, read, write_all};
 use super::{DumpContext, RestoreContext, pipe_slots as slots};
+
+pub use super::private_pipe::capacity;
 
 /// What was written into a pipe and not yet read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,32 +105,6 @@ pub fn fill(end: BorrowedFd<'_>, content: &Content, context: &RestoreContext) ->
     Ok(())
 }
 
-pub(super) fn write_all(end: BorrowedFd<'_>, mut piece: &[u8]) -> Result<()> {
-    while !piece.is_empty() {
-        match nix::unistd::write(end, piece) {
-            Ok(written) => piece = piece.get(written..).unwrap_or_default(),
-            Err(Errno::EINTR) => {}
-            Err(Errno::EAGAIN) => {
-                return Err(EngineError::Unfit {
-                    what: format!("{} bytes in flight do not fit into a new pipe", piece.len()),
-                    way_out: "raise /proc/sys/fs/pipe-user-pages-soft and pipe-max-size".into(),
-                });
-            }
-            Err(errno) => return Err(EngineError::system("write to", "a new pipe", errno)),
-        }
-    }
-    Ok(())
-}
-
-/// Size of a pipe's buffer in bytes.
-///
-/// # Errors
-/// Failed fcntl(2).
-pub fn capacity(end: BorrowedFd<'_>) -> Result<i32> {
-    fcntl(end, FcntlArg::F_GETPIPE_SZ)
-        .map_err(|errno| EngineError::system("fcntl", "F_GETPIPE_SZ", errno))
-}
-
 /// Gives a new pipe the recorded size, and tells where this machine does not allow it.
 pub fn set_capacity(end: BorrowedFd<'_>, size: i32, context: &mut RestoreContext) {
     if capacity(end).is_ok_and(|now| now == size) {
@@ -164,11 +140,6 @@ pub fn hung_up(end: BorrowedFd<'_>) -> Result<bool> {
         .map_err(|errno| EngineError::system("poll", "a pipe", errno))?;
     let seen = set[0].revents().unwrap_or(PollFlags::empty());
     Ok(seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
-}
-
-pub(super) fn new_pipe() -> Result<(OwnedFd, OwnedFd)> {
-    nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
-        .map_err(|errno| EngineError::system("pipe2", "a private pipe", errno))
 }
 
 /// tee(2) copies slot by slot: the private pipe needs as many as the other.
@@ -246,11 +217,6 @@ fn discard(private: &(OwnedFd, OwnedFd)) -> Result<()> {
         read(private, &mut buffer)?;
     }
     Ok(())
-}
-
-pub(super) fn read(private: &(OwnedFd, OwnedFd), buffer: &mut [u8]) -> Result<usize> {
-    nix::unistd::read(&private.0, buffer)
-        .map_err(|errno| EngineError::system("read", "a private pipe", errno))
 }
 
 /// A pipe with both ends, of the recorded size.

@@ -8,7 +8,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 use super::super::error::{EngineError, Result};
 use super::super::sys::page::page_size;
-use super::pipe_content::{capacity, new_pipe, read as take, write_all};
+use super::private_pipe::{capacity, new_pipe, read as take, write_all};
 
 /// Whether a pipe can have more buffers than its bytes take.
 pub fn may_be_more(length: usize, capacity: i32) -> bool {

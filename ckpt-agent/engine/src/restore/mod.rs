@@ -52,6 +52,7 @@ use super::job_init::stages::{self, Stage};
 use super::job_init::world::wants_numbers;
 use super::job_init::{World, groups_outside};
 use super::late;
+use super::local_descriptors;
 use super::locks;
 use super::objects::{
     ControllingTerminal, Object, RestoreContext, controlling_terminals, quieten, reopen,
@@ -470,6 +471,7 @@ fn complete_memory(
     }
     ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;
     register_membarrier(&mut remote, image.membarrier)?;
+    local_descriptors::put(&mut remote, scratch, &image.local_descriptors)?;
     let lacking = attributes::of_process(&mut remote, scratch, image)?;
     say_lacking(context, image.pid, &lacking.into_iter().collect());
     Ok(())

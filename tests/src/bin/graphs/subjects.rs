@@ -37,6 +37,7 @@ const PROGRAMS: &[&str] = &[
     "itimer",
     "lease",
     "limits",
+    "localdescriptors",
     "lockedlater",
     "memfdseals",
     "mptcplisten",

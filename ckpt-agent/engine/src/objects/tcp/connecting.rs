@@ -15,8 +15,7 @@ use super::super::super::sys::sock_diag::{self, TcpEntry};
 use super::make::{self, Address, Purpose};
 use super::restore::prepare;
 use super::{
-    DumpContext, Found, Probe, RestoreContext, Saved, TcpSocket, TcpState, diag, kernel_state,
-    soon, tcp_info,
+    DumpContext, Found, Probe, RestoreContext, Saved, TcpSocket, TcpState, diag, kernel_state, soon,
 };
 
 /// Whoever is there answers within this time, and then the connection is made. For all sockets of a dump together.
@@ -63,24 +62,6 @@ fn whom(probe: &Probe, listed: &[TcpEntry]) -> Result<SocketAddr> {
         // It was answered at this very moment.
         .ok_or_else(|| is_being_made(probe))?;
     Ok(entry.peer)
-}
-
-/// Whether the connection of a socket whose error waits to be told was never made, so that the error is most likely
-/// ECONNREFUSED (net/ipv4/tcp_input.c, tcp_reset). Nobody is told which it is without taking it. What a connection once
-/// made leaves in struct tcp_info: its options (offset 5), its round-trip time (68).
-pub(super) fn was_never_made(probe: &Probe, context: &mut DumpContext) -> Result<bool> {
-    let info = tcp_info(probe)?;
-    let word = |at: usize| info.get(at..at + 4).map(|bytes| bytes != [0; 4]);
-    let once_made = info[5] != 0 || word(68) != Some(false);
-    // Segments that have come in (140). Else it was a router, or the time that was over.
-    if !once_made && word(140) == Some(false) {
-        context.warn(format!(
-            "process {} ({}), descriptor {}: a TCP connection could not be made; after a restart the error that the \
-             program has not fetched yet is ECONNREFUSED, whatever it was",
-            probe.pid, probe.comm, probe.fd
-        ));
-    }
-    Ok(!once_made)
 }
 
 /// A socket whose connection is refused, which its program has not been told yet.

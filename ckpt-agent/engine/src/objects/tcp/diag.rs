@@ -8,8 +8,8 @@ use super::super::super::graph::FileId;
 use super::super::super::sys::sock_diag::{self, TcpEntry, TcpListing};
 use super::outer::{self, Whereabouts};
 use super::{
-    DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, connecting, kernel_state,
-    pending, quiesce, refused, soon,
+    DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, kernel_state, pending,
+    quiesce, refused, soon,
 };
 
 // include/net/tcp_states.h
@@ -126,7 +126,7 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
             }
             (TcpState::Closed { reset: was, refused, received: queue }, _) => {
                 *was = reset;
-                *refused = reset && connecting::was_never_made(found.probe, context)?;
+                *refused = reset && refused::was_never_made(found.probe, context)?;
                 *queue = received;
             }
             _ => {}

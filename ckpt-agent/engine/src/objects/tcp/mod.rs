@@ -9,6 +9,7 @@
 //! * `closed_clients`: those of them whose client has closed;
 //! * `outer`: connections whose peer is not in this instance of the job;
 //! * `widened`: room for what such a peer has still to send;
+//! * `refused`: connections that could not be made;
 //! * `refill`: puts bytes back through the sender's own socket;
 //! * `make`: sockets at recorded addresses;
 //! * `orphans`: connections that are closed and still send;
@@ -30,6 +31,7 @@ mod pending;
 mod port_tests;
 mod quiesce;
 mod refill;
+mod refused;
 mod restore;
 #[cfg(test)]
 mod tests;
