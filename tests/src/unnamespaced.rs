@@ -162,4 +162,8 @@ const NEED_NUMBERS: &[Excuse] = &[
 const NEED_PRIVILEGE: &[Excuse] = &[
     ("reads the path of its program, which without privilege stays ckptd's", &["cmdline"]),
     ("a peer's number is one that has to be asked for", &["unixpeer"]),
+    (
+        "threads in a user namespace of their own can't ask for numbers, and others of the machine may be quicker",
+        &["usernamespace"],
+    ),
 ];
