@@ -96,10 +96,6 @@ const NEED_NAMESPACES: &[Excuse] = &[
         &["hugesegment", "ipcnamespace", "sysvshm", "sysvsem", "sysvqueue"],
     ),
     ("POSIX message queues are the machine's, and are refused", &["mqueue"]),
-    (
-        "threads in a user namespace of their own can't ask for numbers, and others of the machine may be quicker",
-        &["usernamespace"],
-    ),
 ];
 
 /// Programs that expect clocks to go on where they were, which is the time namespace's doing.
@@ -188,4 +184,8 @@ const NEED_NUMBERS: &[Excuse] = &[
 const NEED_PRIVILEGE: &[Excuse] = &[
     ("reads the path of its program, which without privilege stays ckptd's", &["cmdline"]),
     ("a peer's number is one that has to be asked for", &["unixpeer"]),
+    (
+        "threads in a user namespace of their own can't ask for numbers, and others of the machine may be quicker",
+        &["usernamespace"],
+    ),
 ];

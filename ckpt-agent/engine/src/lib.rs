@@ -25,6 +25,7 @@ pub mod ipc;
 pub mod job_init;
 pub mod late;
 mod leases;
+mod local_descriptors;
 pub mod locks;
 pub mod objects;
 pub mod probe;

@@ -178,6 +178,8 @@ pub trait Architecture {
     const ENTRY_MAPPING: &'static str = "[vdso]";
     /// The register set that holds the thread pointer, and the call that sets it, where a tracer cannot.
     const SET_TLS: Option<(u32, i64)> = None;
+    /// modify_ldt(2), where processes can have segments of their own.
+    const MODIFY_LDT: Option<libc::c_long> = None;
     /// Whether code that was written to memory has to be made known to the processor.
     const CODE_IS_CACHED: bool = false;
 

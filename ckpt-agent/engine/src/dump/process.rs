@@ -15,6 +15,7 @@ use super::super::graph::{
     ProcessAttributes, ProcessNode, ProcessState, ResourceLimit, RobustList, Rseq, SandboxFilter,
     SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex,
 };
+use super::super::local_descriptors;
 use super::super::objects::paths;
 use super::super::proc::{must_be_own, read_text, root_directory};
 use super::super::sys::cpu_features;
@@ -135,6 +136,8 @@ pub struct Inside {
     pub subreaper: bool,
     /// Registrations of membarrier(2), as the commands that make them.
     pub membarrier: u32,
+    /// Segments of its own.
+    pub local_descriptors: String,
     /// Threads, the leader first.
     pub threads: Vec<ThreadImage>,
     /// Filters of system calls that they are under.
@@ -241,6 +244,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
         real.value_us += moment.elapsed().as_micros() as u64;
     }
     let subreaper = read_longs(remote, subreaper_at, 1)?[0] as u32 != 0;
+    let local_descriptors = local_descriptors::read(remote)?;
     let (attributes, thp_disable) = attributes.read(remote.thread().tid(), &results);
     Ok(Inside {
         actions,
@@ -253,6 +257,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
         attributes,
         subreaper,
         membarrier: membarrier_of(registrations.map(|ticket| results[ticket.0])),
+        local_descriptors,
         threads: Vec::new(),
         filters: Vec::new(),
     })

@@ -11,6 +11,7 @@ use nix::unistd::Pid as UnixPid;
 use super::super::arch::Call;
 use super::super::error::{EngineError, Result};
 use super::super::sys::abi;
+use super::super::sys::sched_attr::MayFork;
 use super::super::trace::{
     Batch, FOLLOW_CHILDREN, Remote, Scratch, StopReport, StoppedThread, deliver, wait,
 };
@@ -30,6 +31,7 @@ impl SnapshotProcess {
     /// # Errors
     /// No memory or too many processes; the process is as before.
     pub fn of(remote: &mut Remote<'_>, apart: &[(u64, u64)]) -> Result<Self> {
+        let _may_fork = MayFork::begin(remote.thread().tid());
         remote.thread().set_options(FOLLOW_CHILDREN)?;
         let snapshot_process = Self::through_carrier(remote, apart);
         remote.thread().set_options(libc::PTRACE_O_EXITKILL)?;

@@ -90,6 +90,9 @@ pub struct ProcessImage {
     /// Registrations of membarrier(2), as the commands that make them.
     #[serde(default)]
     pub membarrier: u32,
+    /// Segments of its own (modify_ldt(2)): descriptors of x86, one after the other.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub local_descriptors: String,
     /// oom_score_adj
     pub oom_score_adj: i32,
     /// PR_SET_PDEATHSIG of the process's threads is kept per thread; this is stop by job control.

@@ -15,6 +15,7 @@ pub(super) const ROWS: &[Row] = &[
     ("umask(2)", Kept, ""),
     ("setrlimit(2)", Kept, "a line says where a limit cannot be raised"),
     ("membarrier(2): registrations", Kept, ""),
+    ("modify_ldt(2)", Kept, "where the machine has such segments"),
     ("set_mempolicy(2)", Kept, "where the machine has such nodes; a line says where not"),
     ("mbind(2)", Kept, "where the machine has such nodes; a line says where not"),
     ("pkey_alloc(2)", Kept, ""),

@@ -22,6 +22,8 @@ mod nsfile;
 mod other_name;
 pub(super) mod paths;
 mod pipe_content;
+mod pipe_slots;
+mod private_pipe;
 mod probe;
 pub(super) mod reopen;
 mod rights;

@@ -2,14 +2,16 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::BlobId;
-use super::{DumpContext, RestoreContext};
+use super::private_pipe::{new_pipe, read, write_all};
+use super::{DumpContext, RestoreContext, pipe_slots as slots};
+
+pub use super::private_pipe::capacity;
 
 /// What was written into a pipe and not yet read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,10 @@ pub struct Content {
     /// Lengths of its packets (O_DIRECT, pipe(2)), oldest first; empty: a stream of bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packets: Vec<u32>,
+    /// How many bytes are in each of its buffers, oldest first, where there are more of them than its bytes would take;
+    /// empty: as many as these need.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<u32>,
 }
 
 /// Reads pipes through a private one into which tee(2) copies references to their pages.
@@ -60,8 +66,15 @@ impl Reader {
                 drain(&private, Vec::new(), length, packets)?
             }
         };
+        let slots = match packets.is_empty() && slots::may_be_more(length, capacity(end)?) {
+            true => {
+                copy(end, &private, length)?;
+                slots::read(&private, length)?
+            }
+            false => Vec::new(),
+        };
         self.private = Some(private);
-        Ok(Some(Content { bytes: context.keep(bytes), packets }))
+        Ok(Some(Content { bytes: context.keep(bytes), packets, slots }))
     }
 }
 
@@ -76,6 +89,9 @@ pub fn fill(end: BorrowedFd<'_>, content: &Content, context: &RestoreContext) ->
     flags.set(OFlag::O_DIRECT, !content.packets.is_empty());
     fcntl(end, FcntlArg::F_SETFL(flags))
         .map_err(|errno| EngineError::system("fcntl", "F_SETFL of a pipe", errno))?;
+    if !content.slots.is_empty() {
+        return slots::fill(end, &bytes, &content.slots);
+    }
     let mut rest = bytes.as_slice();
     let lengths = content.packets.iter().map(|length| *length as usize);
     let whole = content.packets.is_empty().then_some(bytes.len());
@@ -87,32 +103,6 @@ pub fn fill(end: BorrowedFd<'_>, content: &Content, context: &RestoreContext) ->
         rest = behind;
     }
     Ok(())
-}
-
-fn write_all(end: BorrowedFd<'_>, mut piece: &[u8]) -> Result<()> {
-    while !piece.is_empty() {
-        match nix::unistd::write(end, piece) {
-            Ok(written) => piece = piece.get(written..).unwrap_or_default(),
-            Err(Errno::EINTR) => {}
-            Err(Errno::EAGAIN) => {
-                return Err(EngineError::Unfit {
-                    what: format!("{} bytes in flight do not fit into a new pipe", piece.len()),
-                    way_out: "raise /proc/sys/fs/pipe-user-pages-soft and pipe-max-size".into(),
-                });
-            }
-            Err(errno) => return Err(EngineError::system("write to", "a new pipe", errno)),
-        }
-    }
-    Ok(())
-}
-
-/// Size of a pipe's buffer in bytes.
-///
-/// # Errors
-/// Failed fcntl(2).
-pub fn capacity(end: BorrowedFd<'_>) -> Result<i32> {
-    fcntl(end, FcntlArg::F_GETPIPE_SZ)
-        .map_err(|errno| EngineError::system("fcntl", "F_GETPIPE_SZ", errno))
 }
 
 /// Gives a new pipe the recorded size, and tells where this machine does not allow it.
@@ -150,11 +140,6 @@ pub fn hung_up(end: BorrowedFd<'_>) -> Result<bool> {
         .map_err(|errno| EngineError::system("poll", "a pipe", errno))?;
     let seen = set[0].revents().unwrap_or(PollFlags::empty());
     Ok(seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
-}
-
-fn new_pipe() -> Result<(OwnedFd, OwnedFd)> {
-    nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
-        .map_err(|errno| EngineError::system("pipe2", "a private pipe", errno))
 }
 
 /// tee(2) copies slot by slot: the private pipe needs as many as the other.
@@ -232,11 +217,6 @@ fn discard(private: &(OwnedFd, OwnedFd)) -> Result<()> {
         read(private, &mut buffer)?;
     }
     Ok(())
-}
-
-fn read(private: &(OwnedFd, OwnedFd), buffer: &mut [u8]) -> Result<usize> {
-    nix::unistd::read(&private.0, buffer)
-        .map_err(|errno| EngineError::system("read", "a private pipe", errno))
 }
 
 /// A pipe with both ends, of the recorded size.

@@ -7,6 +7,7 @@ mod clocks;
 mod common;
 mod completing;
 mod credentials;
+mod held;
 mod helper;
 mod huge_pages;
 mod identity;
@@ -48,8 +49,10 @@ use super::graph::{
 use super::inodes;
 use super::ipc;
 use super::job_init::stages::{self, Stage};
+use super::job_init::world::wants_numbers;
 use super::job_init::{World, groups_outside};
 use super::late;
+use super::local_descriptors;
 use super::locks;
 use super::objects::{
     ControllingTerminal, Object, RestoreContext, controlling_terminals, quieten, reopen,
@@ -65,6 +68,7 @@ use super::sys::rounds::{self, Counter};
 use super::trace::{Batch, Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use common::Common;
 use completing::Furnished;
+use held::Held;
 use helper::Preparation;
 use mapped::MappedFiles;
 use numbers::Numbers;
@@ -467,6 +471,7 @@ fn complete_memory(
     }
     ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;
     register_membarrier(&mut remote, image.membarrier)?;
+    local_descriptors::put(&mut remote, scratch, &image.local_descriptors)?;
     let lacking = attributes::of_process(&mut remote, scratch, image)?;
     say_lacking(context, image.pid, &lacking.into_iter().collect());
     Ok(())
@@ -520,6 +525,14 @@ fn make_threads(helpers: &mut [Helper<'_>], namespaces: &[OwnNamespace]) -> Resu
         });
     }
     let counter = Counter::default();
+    let mut held = Held::new();
+    if wants_numbers() {
+        for (tid, process, _) in &all {
+            if namespaces::is_among_other_users(&helpers[*process], namespaces) {
+                held.hold(*tid);
+            }
+        }
+    }
     let end = rounds::end().unwrap_or(Pid::MAX);
     for _ in 0..rounds::TRIES {
         let last = counter.last().unwrap_or(0);
@@ -529,7 +542,10 @@ fn make_threads(helpers: &mut [Helper<'_>], namespaces: &[OwnNamespace]) -> Resu
         for thread in all {
             // What has gone by does not come before all others have.
             let step = before.map_or(Pid::MAX, |before| rounds::distance(before, thread.0, end));
-            let asking = threads::Asking::Near(&counter, step);
+            let asking = match held.has(thread.0) {
+                true => threads::Asking::Held(&counter, &mut held),
+                false => threads::Asking::Near(&counter, step),
+            };
             match make_thread(helpers, thread, asking)? {
                 true => before = Some(thread.0),
                 false => missed.push(thread),
@@ -545,7 +561,7 @@ fn make_threads(helpers: &mut [Helper<'_>], namespaces: &[OwnNamespace]) -> Resu
 fn make_thread(
     helpers: &mut [Helper<'_>],
     (tid, process, place): Awaited,
-    asking: threads::Asking<'_>,
+    asking: threads::Asking<'_, '_>,
 ) -> Result<bool> {
     let helper = &mut helpers[process];
     let scratch = helper.scratch;

@@ -11,6 +11,7 @@ use super::super::sys::rounds::Counter;
 use super::super::sys::trial::Call;
 use super::super::sys::{abi, schedule};
 use super::super::trace::{Batch, FOLLOW_CHILDREN, Remote, Scratch, StoppedThread};
+use super::held::Held;
 
 /// What threads of one process share.
 const THREAD_FLAGS: u64 = (libc::CLONE_VM
@@ -33,12 +34,14 @@ const ON_STACK: i32 = 1;
 const DISABLE: i32 = 2;
 
 /// How a thread's number is to be had.
-#[derive(Debug, Clone, Copy)]
-pub enum Asking<'a> {
+#[derive(Debug)]
+pub enum Asking<'a, 'h> {
     /// By asking for it.
     Plainly,
     /// By telling the kernel which number it has given out last: this process may, whatever the helper may.
     ByTheLast,
+    /// By telling the kernel the same while others of the machine are being born, to whom the number is denied until then.
+    Held(&'a Counter, &'h mut Held),
     /// By asking, or else by waiting until its turn comes, if no more than so many others come before.
     Near(&'a Counter, Pid),
     /// Not at all: it may be any.
@@ -53,12 +56,13 @@ pub fn make(
     leader: &mut Remote<'_>,
     wanted: i32,
     scratch: Scratch,
-    asking: Asking<'_>,
+    asking: Asking<'_, '_>,
 ) -> Result<Option<StoppedThread>> {
     leader.thread().set_options(FOLLOW_CHILDREN)?;
     let made = match asking {
         Asking::Plainly => make_patiently(leader, wanted, scratch).map(Some),
         Asking::ByTheLast => make_after_the_last(leader, wanted).map(Some),
+        Asking::Held(counter, held) => make_held(leader, wanted, counter, held),
         Asking::Near(counter, limit) => make_near(leader, wanted, scratch, (counter, limit)),
         Asking::Not(counter) => make_any(leader, counter).map(Some),
     };
@@ -103,6 +107,26 @@ fn make_near(
         true => make_if(leader, wanted, counter),
         false => Ok(None),
     }
+}
+
+/// A thread with a number that is held. Who is born between its release and the thread may still be quicker; then the number
+/// is waited for.
+fn make_held(
+    leader: &mut Remote<'_>,
+    wanted: i32,
+    counter: &Counter,
+    held: &mut Held,
+) -> Result<Option<StoppedThread>> {
+    while held.has(wanted) || held.hold_again(wanted) {
+        held.give_back(wanted);
+        if tell_last(wanted).is_err() {
+            break;
+        }
+        if let Some(made) = make_if(leader, wanted, counter)? {
+            return Ok(Some(made));
+        }
+    }
+    Ok(None)
 }
 
 /// A thread, if it gets this number.

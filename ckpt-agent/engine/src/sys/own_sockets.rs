@@ -74,6 +74,7 @@ fn entry(socket: OwnedFd, inode: u32) -> Option<TcpEntry> {
         receive_queue,
         send_queue,
         shutdown: 0,
+        signed: false,
     })
 }
 

@@ -42,6 +42,7 @@ fn entry(listed: &TcpNetEntry) -> Option<TcpEntry> {
         receive_queue: listed.rx_queue,
         send_queue: listed.tx_queue,
         shutdown: 0,
+        signed: false,
     })
 }
 

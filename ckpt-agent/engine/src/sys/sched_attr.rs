@@ -7,6 +7,8 @@ use super::trial::Call;
 
 /// SCHED_FLAG_UTIL_CLAMP_MIN and SCHED_FLAG_UTIL_CLAMP_MAX (include/uapi/linux/sched.h).
 const CLAMPS: u64 = 0x20 | 0x40;
+/// SCHED_FLAG_RESET_ON_FORK
+const RESET_ON_FORK: u64 = 1;
 /// What a thread asks for that has asked for nothing: SCHED_CAPACITY_SCALE at most.
 const UNCLAMPED: (u32, u32) = (0, 1024);
 /// What a kernel tells that can't clamp.
@@ -75,6 +77,34 @@ pub fn set_schedule(tid: i32, wanted: &Schedule) -> nix::Result<()> {
     // SAFETY: the kernel only reads `attributes`, which lives across the call.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0) };
     Errno::result(set).map(drop)
+}
+
+/// While it lives, a thread of SCHED_DEADLINE may make children, which are scheduled as others are: else it may make none
+/// (kernel/sched/core.c, sched_fork).
+#[derive(Debug)]
+pub struct MayFork {
+    tid: i32,
+    before: Schedule,
+}
+
+impl MayFork {
+    /// `None`: it may already, or may not be allowed to.
+    pub fn begin(tid: i32) -> Option<Self> {
+        let before = schedule(tid)?;
+        let bound = before.policy == libc::SCHED_DEADLINE as u32;
+        if !bound || before.flags & RESET_ON_FORK != 0 {
+            return None;
+        }
+        let free = Schedule { flags: before.flags | RESET_ON_FORK, ..before };
+        set_schedule(tid, &free).ok().map(|()| Self { tid, before })
+    }
+}
+
+impl Drop for MayFork {
+    fn drop(&mut self) {
+        // Whoever could set the flag can clear it.
+        let _ = set_schedule(self.tid, &self.before);
+    }
 }
 
 /// The I/O priority of a thread, as it was set; 0: none, or the kernel does not tell.

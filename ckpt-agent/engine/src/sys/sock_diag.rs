@@ -25,6 +25,9 @@ const ANSWER_BYTES: usize = 64 * 1024;
 /// More sockets than this are taken for an endless answer.
 const MOST_SOCKETS: usize = 4_000_000;
 
+/// INET_DIAG_MD5SIG (include/uapi/linux/inet_diag.h).
+const DIAG_MD5SIG: u16 = 18;
+
 /// A Unix socket that some descriptor refers to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnixEntry {
@@ -163,12 +166,18 @@ pub fn shutdowns(protocol: u8) -> Result<HashMap<u32, u8>> {
 
 fn internet(protocol: u8) -> Result<Vec<TcpEntry>> {
     use netlink_packet_sock_diag::inet::nlas::Nla;
+    use netlink_packet_utils::nla::Nla as _;
+    // With struct tcp_info comes whether there are keys, for root alone (net/ipv4/tcp_diag.c, tcp_diag_get_aux).
+    let extensions = match protocol == IPPROTO_TCP && nix::unistd::geteuid().is_root() {
+        true => ExtensionFlags::INFO,
+        false => ExtensionFlags::empty(),
+    };
     let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {
         let request = InetRequest {
             family,
             protocol,
-            extensions: ExtensionFlags::empty(),
+            extensions,
             states: StateFlags::all() - StateFlags::TIME_WAIT,
             socket_id: if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() },
         };
@@ -188,6 +197,7 @@ fn internet(protocol: u8) -> Result<Vec<TcpEntry>> {
                 receive_queue: header.recv_queue,
                 send_queue: header.send_queue,
                 shutdown: shutdown.unwrap_or(0),
+                signed: answer.nlas.iter().any(|attribute| attribute.kind() == DIAG_MD5SIG),
             });
         })?;
     }

@@ -19,4 +19,6 @@ pub struct TcpEntry {
     pub send_queue: u32,
     /// RCV_SHUTDOWN (1), SEND_SHUTDOWN (2).
     pub shutdown: u8,
+    /// It has keys for signatures (TCP_MD5SIG), which only root is told.
+    pub signed: bool,
 }

@@ -22,6 +22,12 @@ const RSEQ: libc::c_long = 398;
 #[cfg(target_arch = "aarch64")]
 const RSEQ: libc::c_long = 293;
 
+// modify_ldt(2), which only processors of x86 have.
+#[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
+const MODIFY_LDT: libc::c_long = libc::SYS_modify_ldt;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
+const MODIFY_LDT: libc::c_long = -1;
+
 /// Calls that Android's sandbox forbids in some version, each made so that it changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
@@ -63,6 +69,8 @@ pub enum Call {
     Linkat,
     /// faccessat2(2)
     Faccessat2,
+    /// modify_ldt(2)
+    ModifyLdt,
 }
 
 /// How a trial went.
@@ -78,7 +86,7 @@ pub enum Trial {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Kcmp,
         Self::PidfdOpen,
         Self::PidfdGetfd,
@@ -98,6 +106,7 @@ impl Call {
         Self::Landlock,
         Self::Linkat,
         Self::Faccessat2,
+        Self::ModifyLdt,
     ];
 
     /// The system call's name, as syscalls(2) has it.
@@ -123,6 +132,7 @@ impl Call {
             Self::Landlock => "landlock_create_ruleset",
             Self::Linkat => "linkat",
             Self::Faccessat2 => "faccessat2",
+            Self::ModifyLdt => "modify_ldt",
         }
     }
 
@@ -167,6 +177,8 @@ impl Call {
             // Flags that nobody knows: EINVAL
             Self::Linkat => (libc::SYS_linkat, [-1, 0, -1, 0, -1]),
             Self::Faccessat2 => (libc::SYS_faccessat2, [-1, 0, 0, -1, 0]),
+            // No bytes of the table are read: 0. ENOSYS where processors have none.
+            Self::ModifyLdt => (MODIFY_LDT, [0, 0, 0, 0, 0]),
         }
     }
 

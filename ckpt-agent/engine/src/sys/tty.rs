@@ -172,6 +172,17 @@ pub fn unread(fd: impl AsFd) -> io::Result<i32> {
     read_with(fd, libc::FIONREAD as u32, 0i32)
 }
 
+/// Stops what is written to this side, or starts it again: tcflow(3), TCOOFF and TCOON.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn set_flow(fd: impl AsFd, runs: bool) -> io::Result<()> {
+    let how = if runs { libc::TCOON } else { libc::TCOOFF };
+    // SAFETY: the argument is a number.
+    let answer = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TCXONC, how) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Index of a pseudoterminal, asked of its master (TIOCGPTN).
 ///
 /// # Errors

@@ -127,6 +127,8 @@ impl Architecture for X86 {
         wide: Some(WIDE),
     };
 
+    const MODIFY_LDT: Option<libc::c_long> = Some(libc::SYS_modify_ldt);
+
     fn user_top() -> u64 {
         // SAFETY: getauxval only reads what the kernel has put above this process's first stack frame.
         let stack = unsafe { libc::getauxval(libc::AT_RANDOM) } as u64;

@@ -66,6 +66,8 @@ impl Architecture for X86_64 {
         wide: None,
     };
 
+    const MODIFY_LDT: Option<libc::c_long> = Some(libc::SYS_modify_ldt);
+
     fn user_top() -> u64 {
         0x7fff_ffff_f000
     }

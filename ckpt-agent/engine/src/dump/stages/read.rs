@@ -378,6 +378,7 @@ impl Quiesced {
             dumpable: reading.inside.dumpable,
             thp_disable: reading.inside.thp_disable,
             membarrier: reading.inside.membarrier,
+            local_descriptors: reading.inside.local_descriptors,
             oom_score_adj: oom_score_adj(host_pid)?,
             stopped_by: process.group_stop,
             descriptors,

@@ -34,6 +34,10 @@ pub(super) struct Buffered {
     pub(super) input: Vec<(Vec<u8>, LineEnd)>,
     /// Output is stopped.
     pub(super) stopped: bool,
+    /// By tcflow(3) rather than ^S, so that only tcflow starts it again.
+    pub(super) stopped_by_call: bool,
+    /// What the master writes is stopped, by tcflow(3) on the master.
+    pub(super) input_stopped: bool,
     /// The slave has been open and is closed.
     pub(super) slave_closed: bool,
 }
@@ -149,11 +153,24 @@ impl<'a> Sides<'a> {
         read?;
         // After the input, whose echo it may hold.
         read_until_dry(self.master, &mut taken.output)?;
-        // With its buffers empty, only a stop (^S) keeps a terminal from taking output.
-        taken.stopped = poll_one(&self.slave, libc::POLLOUT, Duration::ZERO)
-            .map_err(|error| system("poll", error))?
-            & libc::POLLOUT
-            == 0;
+        self.start(taken)
+    }
+
+    /// Finds out what is stopped, and starts it for now. With its buffers empty, only a stop keeps a side from taking bytes.
+    fn start(&self, taken: &mut Buffered) -> Result<()> {
+        taken.stopped = !takes_bytes(self.slave.as_fd())?;
+        if taken.stopped {
+            self.resume_output()?;
+            // ^Q does nothing then (drivers/tty/tty_io.c, __start_tty: tco_stopped).
+            taken.stopped_by_call = !takes_bytes(self.slave.as_fd())?;
+        }
+        if taken.stopped_by_call {
+            flow(self.slave.as_fd(), true)?;
+        }
+        taken.input_stopped = !takes_bytes(self.master)?;
+        if taken.input_stopped {
+            flow(self.master, true)?;
+        }
         Ok(())
     }
 
@@ -183,14 +200,16 @@ impl<'a> Sides<'a> {
         if !held.output.is_empty() {
             let mut modes = self.modes;
             modes.c_oflag &= !libc::OPOST;
-            if held.stopped {
-                self.resume_output()?;
-            }
             self.put_bytes(self.slave.as_fd(), self.master, &held.output, &modes)?;
         }
         tty::set_modes(&self.slave, &self.modes).map_err(|error| system("ioctl TCSETS2", error))?;
-        if held.stopped {
-            self.stop_output()?;
+        match (held.stopped_by_call, held.stopped) {
+            (true, _) => flow(self.slave.as_fd(), false)?,
+            (false, true) => self.stop_output()?,
+            (false, false) => {}
+        }
+        if held.input_stopped {
+            flow(self.master, false)?;
         }
         Ok(())
     }
@@ -322,6 +341,17 @@ impl Drop for Sides<'_> {
         }
         let _ = fcntl(self.master, FcntlArg::F_SETFL(self.flags));
     }
+}
+
+/// Whether a side of a pair takes bytes.
+fn takes_bytes(side: BorrowedFd<'_>) -> Result<bool> {
+    poll_one(side, libc::POLLOUT, Duration::ZERO)
+        .map(|ready| ready & libc::POLLOUT != 0)
+        .map_err(|error| system("poll", error))
+}
+
+fn flow(side: BorrowedFd<'_>, runs: bool) -> Result<()> {
+    tty::set_flow(side, runs).map_err(|error| system("ioctl TCXONC", error))
 }
 
 fn read_until_dry(from: BorrowedFd<'_>, into: &mut Vec<u8>) -> Result<()> {

@@ -83,6 +83,12 @@ pub struct Pair {
     pub exclusive: bool,
     /// Output is stopped (^S).
     pub stopped: bool,
+    /// It is stopped by tcflow(3), TCOOFF, which only TCOON ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped_by_call: bool,
+    /// What the master writes is stopped (TCOOFF on the master).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub input_stopped: bool,
     /// The slave has been open and is not any more: the master reads EIO.
     pub slave_closed: bool,
     /// Bytes that programs wrote and the master has not read.
@@ -293,6 +299,8 @@ fn dump_pair(
         packet: tty::packet_mode(&copy).map_err(|error| system("ioctl TIOCGPKT", error))?,
         exclusive: slave.is_some_and(|slave| tty::exclusive(slave).unwrap_or(false)),
         stopped: buffered.stopped,
+        stopped_by_call: buffered.stopped_by_call,
+        input_stopped: buffered.input_stopped,
         slave_closed: buffered.slave_closed,
         output: (!buffered.output.is_empty()).then(|| context.keep(buffered.output)),
         input: lines,

@@ -125,6 +125,8 @@ fn masters_half(pair: &Pair) -> Pair {
     Pair {
         modes: modes.into(),
         stopped: false,
+        stopped_by_call: false,
+        input_stopped: false,
         slave_closed: false,
         exclusive: false,
         input: Vec::new(),
@@ -227,7 +229,12 @@ fn set_up(master: &OwnedFd, index: u32, pair: &Pair, context: &mut RestoreContex
         .map_err(|error| system("ioctl TCSETS2", index, error))?;
     tty::set_window_size(master, pair.size)
         .map_err(|error| system("ioctl TIOCSWINSZ", index, error))?;
-    let mut held = Buffered { stopped: pair.stopped, ..Buffered::default() };
+    let mut held = Buffered {
+        stopped: pair.stopped,
+        stopped_by_call: pair.stopped_by_call,
+        input_stopped: pair.input_stopped,
+        ..Buffered::default()
+    };
     if let Some(output) = pair.output {
         held.output = context.blob(output)?;
     }

@@ -2,14 +2,15 @@
 //! two minutes, tcp(7), tcp_syn_retries). They ask anew after a restore. A thread that waits in connect(2)
 //! makes the same call again and waits on (net/ipv4/af_inet.c, __inet_stream_connect: SS_CONNECTING).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use socket2::{SockAddr, SockRef, Socket};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::late::Connecting;
+use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sock_diag::{self, TcpEntry};
 use super::make::{self, Address, Purpose};
 use super::restore::prepare;
@@ -61,6 +62,43 @@ fn whom(probe: &Probe, listed: &[TcpEntry]) -> Result<SocketAddr> {
         // It was answered at this very moment.
         .ok_or_else(|| is_being_made(probe))?;
     Ok(entry.peer)
+}
+
+/// A socket whose connection is refused, which its program has not been told yet.
+pub(super) fn refused_again(
+    saved: &Saved<'_, TcpSocket>,
+    until: Instant,
+    context: &mut RestoreContext,
+) -> Result<OwnedFd> {
+    let socket = saved.object;
+    let system = |call, error| EngineError::system(call, "a refused TCP connection", error);
+    // A socket of IPv6 may have asked an address of IPv4.
+    let ip = match socket.local.map(|at| (at.ip(), at.ip().to_canonical())) {
+        Some((IpAddr::V6(_), IpAddr::V4(_))) => IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped()),
+        _ if socket.v6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        _ => IpAddr::V4(Ipv4Addr::LOCALHOST),
+    };
+    // It has a port where it does not listen.
+    let nobody = Socket::new(Domain::for_address(SocketAddr::new(ip, 0)), Type::STREAM, None)
+        .map_err(|error| system("make", error))?;
+    nobody.bind(&SockAddr::from(SocketAddr::new(ip, 0))).map_err(|error| system("bind", error))?;
+    let peer = nobody.local_addr().map_err(|error| system("getsockname", error))?;
+    let peer = peer.as_socket().ok_or_else(|| EngineError::odd("getsockname", "no address"))?;
+    for at in [socket.local, None, None] {
+        let options = socket.options.clone();
+        let address = Address { v6: socket.v6, multipath: false, at, options };
+        let made = unconnected(&address, until, context)?;
+        if ask(&made, peer).is_ok() && waits_for_error(&made)? {
+            return Ok(made.into());
+        }
+    }
+    Err(EngineError::odd("a connection to a port where nobody listens", "not refused"))
+}
+
+fn waits_for_error(socket: &Socket) -> Result<bool> {
+    poll_one(socket, 0, PATIENCE)
+        .map(|ready| ready & libc::POLLERR != 0)
+        .map_err(|error| EngineError::system("poll", "a TCP socket", error))
 }
 
 /// At the end of a dump nobody must have answered.

@@ -72,6 +72,7 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
         sock_diag::tcp_listing()?
     };
     refuse_unseen(all, &listing)?;
+    refuse_signed(all, &listing)?;
     let listed = listing.entries;
     let view = View::new(all, &listed, &keys, context.cluster);
     let ids: Vec<FileId> = all.iter().map(|found| found.id).collect();
@@ -101,9 +102,17 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
         let sent = held.remove(&index).filter(|held| !held.bytes.is_empty());
         let received = (!bytes.is_empty()).then(|| context.keep(bytes));
         let reset = quiesce::is_reset(found.probe)?;
+        if reset && i32::from(kernel_state(found.probe)?) != CLOSE {
+            return Err(soon(
+                found.probe,
+                "an error of a TCP connection, or the completion of something sent (MSG_ZEROCOPY, SO_TIMESTAMPING), \
+                 that is not read yet",
+                "it is read soon: try again",
+            ));
+        }
         match (&mut found.object.state, outcome) {
             (TcpState::Connected(_), Some(Outcome::Over)) => {
-                found.object.state = TcpState::Closed { reset, received };
+                found.object.state = TcpState::Closed { reset, refused: false, received };
             }
             (TcpState::Connected(connection), Some(Outcome::Goes(end))) => {
                 connection.end = end;
@@ -115,8 +124,9 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
                     say_outside(found, context)?;
                 }
             }
-            (TcpState::Closed { reset: was, received: queue }, _) => {
+            (TcpState::Closed { reset: was, refused, received: queue }, _) => {
                 *was = reset;
+                *refused = reset && refused::was_never_made(found.probe, context)?;
                 *queue = received;
             }
             _ => {}
@@ -124,6 +134,21 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
         quiesce::let_ports_be_reused(found)?;
         if found.object.holds_port() {
             found.object.options.set.remove("reuse_address");
+        }
+    }
+    Ok(())
+}
+
+/// Refuses connections whose keys nobody tells.
+fn refuse_signed(all: &[Found<'_, TcpSocket>], listing: &TcpListing) -> Result<()> {
+    for found in all {
+        let inode = found.probe.stat.st_ino as u32;
+        if entry(&listing.entries, inode).is_some_and(|entry| entry.signed) {
+            return Err(refused(
+                found.probe,
+                "a TCP socket with keys for signatures (TCP_MD5SIG)",
+                "close it while checkpoints are taken, or do without signatures",
+            ));
         }
     }
     Ok(())

@@ -9,6 +9,7 @@
 //! * `closed_clients`: those of them whose client has closed;
 //! * `outer`: connections whose peer is not in this instance of the job;
 //! * `widened`: room for what such a peer has still to send;
+//! * `refused`: connections that could not be made;
 //! * `refill`: puts bytes back through the sender's own socket;
 //! * `make`: sockets at recorded addresses;
 //! * `orphans`: connections that are closed and still send;
@@ -30,6 +31,7 @@ mod pending;
 mod port_tests;
 mod quiesce;
 mod refill;
+mod refused;
 mod restore;
 #[cfg(test)]
 mod tests;
@@ -56,6 +58,9 @@ use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContex
 
 /// TCP_ULP: an upper layer (kernel TLS).
 const TCP_ULP: i32 = 31;
+
+/// As much as is read of struct tcp_info (include/uapi/linux/tcp.h), at most.
+const INFO: usize = 144;
 
 /// A TCP socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +111,9 @@ pub enum TcpState {
     Closed {
         /// It ended by a reset that the program has not been told yet (ECONNRESET).
         reset: bool,
+        /// It was never made: the program has not been told yet that it was refused (ECONNREFUSED).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        refused: bool,
         /// Bytes that it can still read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         received: Option<BlobId>,
@@ -199,7 +207,7 @@ fn kernel_state(probe: &Probe) -> Result<u8> {
 
 /// The first fields of struct tcp_info (include/uapi/linux/tcp.h).
 fn tcp_info(probe: &Probe) -> Result<Vec<u8>> {
-    let info = sockopt::get_bytes(&probe.copy, libc::IPPROTO_TCP, libc::TCP_INFO, 104)
+    let info = sockopt::get_bytes(&probe.copy, libc::IPPROTO_TCP, libc::TCP_INFO, INFO)
         .map_err(|error| EngineError::system("getsockopt", "TCP_INFO of a socket", error))?;
     if info.len() < 32 {
         return Err(EngineError::odd("TCP_INFO", format!("{} bytes", info.len())));
@@ -233,7 +241,7 @@ impl TcpSocket {
     pub fn hear_of_connect(&mut self) -> bool {
         match self.state {
             TcpState::Connected(_) | TcpState::Closed { reset: false, .. } => true,
-            TcpState::Closed { reset: true, received } => {
+            TcpState::Closed { reset: true, received, .. } => {
                 if received.is_none() {
                     self.state = TcpState::Idle;
                 }
@@ -307,7 +315,7 @@ impl ObjectKind for TcpSocket {
                     None => return Err(EngineError::odd("getpeername", format!("{peer:?}"))),
                 },
                 Err(_) if quiesce::is_over(probe)? => {
-                    TcpState::Closed { reset: false, received: None }
+                    TcpState::Closed { reset: false, refused: false, received: None }
                 }
                 Err(_) => TcpState::Idle,
             },

@@ -83,7 +83,7 @@ pub(super) fn read_all(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
             let state = i32::from(kernel_state(found.probe)?);
             if state == diag::CLOSE {
                 let reset = quiesce::is_reset(found.probe)?;
-                found.object.state = TcpState::Closed { reset, received };
+                found.object.state = TcpState::Closed { reset, refused: false, received };
                 continue;
             }
             let (shut_write, shut_read) = diag::shut(found.probe, &listed)?;

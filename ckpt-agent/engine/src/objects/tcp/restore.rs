@@ -54,9 +54,14 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
     listeners_and_idle(all, until, &mut made, context)?;
     waiting(all, &by_id, &mut made, context)?;
     for saved in all {
-        if let TcpState::Connecting { peer } = saved.object.state {
-            made.insert(saved.id, connecting::again(saved, peer, until, context)?);
-        }
+        let socket = match saved.object.state {
+            TcpState::Connecting { peer } => connecting::again(saved, peer, until, context)?,
+            TcpState::Closed { refused: true, .. } => {
+                connecting::refused_again(saved, until, context)?
+            }
+            _ => continue,
+        };
+        made.insert(saved.id, socket);
     }
     // The agents have filled what they hand over, and shut down its sending side.
     let own: Vec<&Saved<'_, TcpSocket>> =
@@ -138,6 +143,7 @@ fn links(
                     links.push(with_closed_peer(id, socket, connection.peer, servers));
                 }
             },
+            TcpState::Closed { refused: true, .. } => {}
             TcpState::Closed { .. } => {
                 let ip: IpAddr =
                     if socket.v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
