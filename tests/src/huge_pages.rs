@@ -1,6 +1,8 @@
 //! Huge pages (hugetlbfs) for the time of a test, which most machines have none of.
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// How many may be taken beyond those that are set aside.
 const PATH: &str = "/proc/sys/vm/nr_overcommit_hugepages";
@@ -21,5 +23,25 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         let _ = fs::write(PATH, &self.0);
+    }
+}
+
+/// A mounted file system of such pages, for everybody.
+#[derive(Debug)]
+pub struct HugeFolder(PathBuf);
+
+impl HugeFolder {
+    /// Mounts one in a new folder. `None`: only root may, on a kernel that has such pages.
+    pub fn mount(folder: &Path) -> Option<Self> {
+        fs::create_dir_all(folder).ok()?;
+        let mut command = Command::new("mount");
+        command.args(["-t", "hugetlbfs", "-o", "mode=1777,pagesize=2M", "none"]).arg(folder);
+        command.status().ok()?.success().then(|| Self(folder.to_owned()))
+    }
+}
+
+impl Drop for HugeFolder {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }

@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
     ("mq_open(3)", Kept, "with messages; registrations of mq_notify(3) are refused"),
     ("files of /proc and /sys", Kept, ""),
     ("namespaces (/proc/PID/ns)", Kept, "in which a process of the job is"),
-    ("files of hugetlbfs, MFD_HUGETLB", Kept, "not mapped; private mappings are refused"),
+    ("files of hugetlbfs, MFD_HUGETLB", Kept, "the content travels with the image"),
     ("files on NFS, Lustre, overlayfs, FUSE", Kept, "by their path; silly renames travel with the image"),
     ("TCP, UDP, UDP-Lite, Unix sockets", Kept, "with in-flight data"),
     ("raw, ICMP, packet, netlink sockets", Kept, "with nothing unread; see Limits"),

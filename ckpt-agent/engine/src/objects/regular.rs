@@ -52,6 +52,9 @@ impl ObjectKind for Regular {
         if paths::is_silly_rename(&probe.link) {
             return Carried::dump(probe, context, false).map(Self::Carried);
         }
+        if context.huge_page_on(probe.stat.st_dev).is_some() {
+            return dump_huge(probe, context);
+        }
         if context.is_session_file(&probe.link)
             && !inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid)
         {
@@ -116,6 +119,15 @@ impl ObjectKind for Regular {
             _ => Fate::Again,
         }
     }
+}
+
+/// A file of hugetlbfs, which is memory with a name: nobody writes to it but by mapping it.
+fn dump_huge(probe: &Probe, context: &mut DumpContext) -> Result<Regular> {
+    if inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid) {
+        let what = format!("a file of hugetlbfs that belongs to user {}", probe.stat.st_uid);
+        return Err(Refusal::new(what, "let the job's user make it").into());
+    }
+    Carried::dump(probe, context, true).map(Regular::Carried)
 }
 
 /// What the job only reads is told by its content at a restart, where the user wants that.
