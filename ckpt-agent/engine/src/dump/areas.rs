@@ -11,7 +11,7 @@ use super::super::graph::{
 use super::super::inodes::{self, segments};
 use super::super::objects::{BlobData, DumpContext, in_place, is_watched};
 use super::super::proc::Mapping;
-use super::super::sys::stat::modified_ns_of;
+use super::super::sys::stat::{major, modified_ns_of};
 use super::shared;
 
 /// How an area's content is had.
@@ -137,6 +137,9 @@ pub fn check(host_pid: i32, mapping: &Mapping, context: &DumpContext) -> Result<
     }
     if path.starts_with("anon_inode:") || path.starts_with("socket:") {
         return Err(refuse(mapping, "cannot be checkpointed"));
+    }
+    if path == "/secretmem" && major(mapping.device) == 0 {
+        return Err(refuse(mapping, "is secret memory (memfd_secret), which cannot be read"));
     }
     if path == "/[aio]" {
         let what =

@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Row] = &[
     ("pidfd_open(2), CLONE_PIDFD", Kept, "of processes of the job"),
     ("userfaultfd(2)", Kept, "see Limits"),
     ("io_uring_setup(2)", Kept, "with nothing in flight; see Limits"),
-    ("perf_event_open(2)", Refused, ""),
+    ("perf_event_open(2)", Refused, "the kernel does not tell what they count"),
     ("bpf(2): maps, programs, links, BTF", Refused, ""),
     ("landlock_create_ruleset(2)", Refused, ""),
     ("seccomp(2): SECCOMP_FILTER_FLAG_NEW_LISTENER", Refused, ""),

@@ -89,6 +89,10 @@ impl Probe {
             _ => None,
         };
         let what = what.as_ref().unwrap_or(&self.link);
+        if self.is_anonymous("[perf_event]") {
+            let what = "is a perf event (perf_event_open): the kernel does not tell what it counts";
+            return Refusal::new(what, "close it while checkpoints are taken, or run without it");
+        }
         Refusal::new(
             format!("{what} cannot be checkpointed"),
             "close it while checkpoints are taken, or run without it",

@@ -156,6 +156,14 @@ pub fn exclusive(fd: impl AsFd) -> io::Result<bool> {
     Ok(read_with(fd, GET_EXCLUSIVE, 0i32)? != 0)
 }
 
+/// Takes a terminal out of exclusive mode (TIOCNXCL).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn set_shared(fd: impl AsFd) -> io::Result<()> {
+    write_with(fd, libc::TIOCNXCL as u32, &0i32)
+}
+
 /// Puts a terminal into exclusive mode (TIOCEXCL).
 ///
 /// # Errors

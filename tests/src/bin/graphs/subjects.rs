@@ -58,6 +58,7 @@ const PROGRAMS: &[&str] = &[
     "processattr",
     "procfiles",
     "pty",
+    "ptyexclusive",
     "recordlocks",
     "removedcwd",
     "robust",
