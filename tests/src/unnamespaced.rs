@@ -74,6 +74,7 @@ const NEED_NAMESPACES: &[Excuse] = &[
         &["hugesegment", "ipcnamespace", "sysvshm", "sysvsem", "sysvqueue"],
     ),
     ("POSIX message queues are the machine's, and are refused", &["mqueue"]),
+    ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
     (
         "threads in a user namespace of their own can't ask for numbers, and others of the machine may be quicker",
         &["usernamespace"],

@@ -12,7 +12,7 @@ use super::super::inodes::{self, segments};
 use super::super::objects::{BlobData, DumpContext, in_place, is_watched};
 use super::super::proc::Mapping;
 use super::super::sys::stat::{major, modified_ns_of};
-use super::shared;
+use super::mapped_file;
 
 /// How an area's content is had.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub fn check_huge(host_pid: i32, smaps: &Mapping, context: &DumpContext) -> Resu
         return Err(refuse(smaps, what));
     }
     let is_known = context.inode_index.contains_key(&(smaps.device, smaps.inode));
-    if smaps.shared || is_known || shared::open(host_pid, smaps, context)?.is_some() {
+    if smaps.shared || is_known || mapped_file::open(host_pid, smaps, context)?.is_some() {
         return Ok(());
     }
     let what = "has huge pages of a file that the process has not open, and that only root can read therefore";

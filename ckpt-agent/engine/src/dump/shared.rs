@@ -1,19 +1,18 @@
 //! Memory that processes share is not held still by a snapshot process: it is copied while the job stands.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::InodeId;
 use super::super::inodes::copying::{Bytes, Copying};
 use super::super::inodes::{content, segments, take_attributes};
 use super::super::objects::{BlobData, DumpContext, Extent};
-use super::super::proc::Mapping;
 use super::super::sys::stat::modified_ns_of;
 use super::super::trace::{ProcessMemory, Remote};
 use super::areas::{Window, has_content};
+use super::mapped_file::open;
 
 /// Bytes copied by one task.
 const PIECE: u64 = 4 * 1024 * 1024;
@@ -100,35 +99,6 @@ pub fn read_window(
     mut resident_of: impl FnMut(&Window) -> Result<Vec<(u64, u64)>>,
 ) -> Result<BlobData> {
     read_windows(&[window], copying, &mut resident_of)
-}
-
-/// The file that a process has mapped, where it can be opened.
-///
-/// # Errors
-/// The user's rights can't be taken on.
-pub fn open(
-    host_pid: i32,
-    mapping: &Mapping,
-    context: &DumpContext,
-) -> Result<Option<(File, Metadata)>> {
-    let (path, deleted) = mapping.path();
-    let open = |path: String| {
-        // Whatever the job has put there by now must not make this wait.
-        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
-        let metadata = file.metadata().ok()?;
-        (metadata.ino() == mapping.inode && metadata.is_file()).then_some((file, metadata))
-    };
-    if !deleted {
-        // By now the name may lead to something that the user can't read.
-        let _acting = context.act_as_user()?;
-        let found = open(format!("/proc/{host_pid}/root{path}"));
-        if found.is_some() {
-            return Ok(found);
-        }
-    }
-    // What is mapped can be read by whoever has it mapped.
-    let (start, end) = (mapping.start, mapping.end);
-    Ok(open(format!("/proc/{host_pid}/map_files/{start:x}-{end:x}")))
 }
 
 fn cut(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {

@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
     ("eventfd(2), signalfd(2), timerfd_create(2)", Kept, ""),
     ("epoll_create(2)", Kept, ""),
     ("inotify_init(2)", Kept, "refused, for the moment, with events that are not read yet"),
-    ("fanotify_init(2)", Refused, ""),
+    ("fanotify_init(2)", Kept, "refused for permission events, FAN_REPORT_MNT and, for the moment, with events that are not read yet"),
     ("pidfd_open(2), CLONE_PIDFD", Kept, "of processes of the job"),
     ("userfaultfd(2)", Kept, "see Limits"),
     ("io_uring_setup(2)", Kept, "with nothing in flight; see Limits"),

@@ -147,6 +147,11 @@ impl FdInfo {
         })
     }
 
+    /// The rest of every line that begins so, trimmed.
+    pub fn beginning<'a>(&'a self, start: &'a str) -> impl Iterator<Item = &'a str> {
+        self.text.lines().filter_map(move |line| line.strip_prefix(start).map(str::trim))
+    }
+
     /// The indented lines right below the one that begins with `key:`, trimmed.
     pub fn below<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         let is_head =

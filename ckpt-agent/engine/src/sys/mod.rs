@@ -8,6 +8,7 @@ pub mod cpu_features;
 pub mod disconnect;
 pub mod dup3;
 pub mod ended;
+pub mod fanotify;
 pub mod file_user;
 pub mod futex;
 pub mod holes;

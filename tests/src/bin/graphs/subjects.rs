@@ -21,6 +21,7 @@ const PROGRAMS: &[&str] = &[
     "endedleader",
     "epoll",
     "eventfd",
+    "fanotify",
     "fifo",
     "fileattributes",
     "fileoffset",
