@@ -131,10 +131,12 @@ impl ObjectKind for Fanotify {
             // The right to mark more than files stays with whoever has such a group.
             let _restrained =
                 if object.privileged { None } else { Some(Restrained::begin(&[SYS_ADMIN])?) };
-            let made = fanotify::make(object.flags & FLAGS, object.event_flags)
-                .map_err(|errno| match errno {
-                    Errno::EPERM => unprivileged(),
-                    _ => EngineError::system("fanotify_init", "a group", errno),
+            let made =
+                fanotify::make(object.flags & FLAGS, object.event_flags).map_err(|errno| {
+                    match errno {
+                        Errno::EPERM => unprivileged(),
+                        _ => EngineError::system("fanotify_init", "a group", errno),
+                    }
                 })?;
             context.park(saved.id, made)?;
         }
