@@ -144,7 +144,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let cases = cases(options, &programs, &executables, &wrapper)?;
     let started = Instant::now();
     let _lent = HugePages::lend(HUGE_PAGES);
-    let _mounted = HugeFolder::mount(&workspace.root.path().join("huge"));
+    let _mounted = HugeFolder::mount();
     let failed = run_all(options, &cases, &workspace);
     println!("conformance took {:.1} s", started.elapsed().as_secs_f64());
     if options.keep || failed {

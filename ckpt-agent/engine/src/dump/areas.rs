@@ -51,6 +51,12 @@ pub struct Planned {
     pub watched: Option<Watched>,
 }
 
+/// Whether a page at this address, if it is not stored, shows a file's content.
+pub fn is_over_file(planned: &[Planned], address: u64) -> bool {
+    let above = planned.partition_point(|planned| planned.mapping.start <= address);
+    planned[..above].last().is_some_and(|planned| planned.plan.is_over_file())
+}
+
 /// A part of a shared inode that some process has mapped: where its bytes can be read.
 #[derive(Debug, Clone)]
 pub struct Window {

@@ -19,7 +19,7 @@ use super::super::objects::{BlobData, DumpContext, Object};
 use super::super::proc::{Mapping, add_policies, around, read_smaps};
 use super::super::sys::stat::modified_ns_of;
 use super::super::trace::ProcessMemory;
-use super::areas::{Plan, Planned, area};
+use super::areas::{Plan, area, is_over_file};
 use super::detached;
 use super::files::{MappedFiles, View, executable};
 use super::pages::Pagemap;
@@ -263,12 +263,6 @@ fn write_process(
     image.areas = areas;
     image.executable = executable(snapshot_pid, &image.executable.path, data.graph.kept.file_check);
     Ok((image, windows))
-}
-
-/// Whether a page that is not stored would show a file's content.
-fn is_over_file(planned: &[Planned], address: u64) -> bool {
-    let above = planned.partition_point(|planned| planned.mapping.start <= address);
-    planned[..above].last().is_some_and(|planned| planned.plan.is_over_file())
 }
 
 /// Files of session directories travel also where they are only mapped privately: programs and

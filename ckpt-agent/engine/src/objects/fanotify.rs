@@ -1,8 +1,8 @@
-//! fanotify(7): groups with their marks, of which /proc/PID/fdinfo shows all but paths (fs/notify/fdinfo.c); those are found as
-//! inotify's are.
+//! fanotify(7): groups with their marks, of which /proc/PID/fdinfo shows all but paths (fs/notify/fdinfo.c); those are
+//! found as inotify's are.
 //!
-//! Events that nobody has read can't be put back, as with inotify. Permission events are refused: whoever opens a marked file waits
-//! for the job's answer, ckptd as well, while the job stands.
+//! Events that nobody has read can't be put back, as with inotify. Permission events are refused: whoever opens a marked
+//! file waits for the job's answer, ckptd as well, while the job stands.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -330,7 +330,8 @@ mod tests {
     fn lines_are_read() {
         assert_eq!(settings("c00 event-flags:88000"), Some((0xc00, 0x8_8000)));
         assert_eq!(settings("2 event-flags:8000"), Some((2, 0x8000)));
-        let inode = "98c064 sdev:fe00000 mflags:40 mask:0 ignored_mask:20 fhandle-bytes:8 fhandle-type:1 f_handle:64c09800b0df7afd";
+        let inode = "98c064 sdev:fe00000 mflags:40 mask:0 ignored_mask:20 fhandle-bytes:8 \
+                     fhandle-type:1 f_handle:64c09800b0df7afd";
         let found = parse(Marked::Inode, inode).unwrap();
         assert_eq!((found.number, found.device, found.flags), (0x98_c064, 0xfe0_0000, SURVIVES));
         assert_eq!((found.mask, found.ignored), (0, 0x20));

@@ -1,5 +1,5 @@
-//! Private memory of huge pages: of MAP_HUGETLB, and over files of hugetlbfs. Where a machine has not enough of such pages,
-//! ordinary ones take their place, which the kernel may make large by itself.
+//! Private memory of huge pages: of MAP_HUGETLB, and over files of hugetlbfs. Where a machine has not enough of such
+//! pages, ordinary ones take their place, which the kernel may make large by itself.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -32,7 +32,8 @@ pub enum Made {
     Nothing,
 }
 
-/// Maps an area of huge pages, with all those that the image fills. `file`: what it shows where it has no pages of its own.
+/// Maps an area of huge pages, with all those that the image fills. `file`: what it shows where it has no pages of its
+/// own.
 ///
 /// # Errors
 /// Damage; [`EngineError::Gone`].
@@ -92,8 +93,8 @@ fn place(
     Ok(remote.raw(number, &arguments)? >= 0)
 }
 
-/// Gives it the pages that the image fills; `false`: there are not enough, and it is gone. Without a reservation, or within a
-/// limit of the cgroup, a page may be lacking only when it is touched.
+/// Gives it the pages that the image fills; `false`: there are not enough, and it is gone. Without a reservation, or
+/// within a limit of the cgroup, a page may be lacking only when it is touched.
 fn populate(
     remote: &mut Remote<'_>,
     area: &Area,

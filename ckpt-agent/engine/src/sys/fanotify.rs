@@ -17,8 +17,8 @@ pub const OF_FILE_SYSTEM: u32 = 0x100;
 /// FAN_OPEN
 const OPEN: u64 = 0x20;
 
-/// Makes a group with these flags, which the kernel shows from then on; its descriptor is closed by execve(2) in any case.
-/// `event_flags`: O_* for the descriptors that come with events.
+/// Makes a group with these flags, which the kernel shows from then on; its descriptor is closed by execve(2) in any
+/// case. `event_flags`: O_* for the descriptors that come with events.
 ///
 /// # Errors
 /// As fanotify_init(2): EPERM without CAP_SYS_ADMIN for what only root may have.
@@ -40,8 +40,8 @@ pub fn mark(group: BorrowedFd<'_>, flags: u32, mask: u64, path: &str) -> nix::Re
     call(group, flags | ADD, mask, libc::AT_FDCWD, path.as_ptr())
 }
 
-/// Whether it was made with CAP_SYS_ADMIN, as far as the caller, who must have that, is told: else marks of mounts are refused
-/// before the kernel looks for what is to be marked (fs/notify/fanotify/fanotify_user.c, do_fanotify_mark()).
+/// Whether it was made with CAP_SYS_ADMIN, as far as the caller, who must have that, is told: else marks of mounts are
+/// refused before the kernel looks for what is to be marked (fs/notify/fanotify/fanotify_user.c, do_fanotify_mark()).
 pub fn is_privileged(group: BorrowedFd<'_>) -> bool {
     call(group, ADD | OF_MOUNT, OPEN, -1, std::ptr::null()) != Err(Errno::EPERM)
 }

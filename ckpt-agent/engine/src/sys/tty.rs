@@ -156,6 +156,14 @@ pub fn exclusive(fd: impl AsFd) -> io::Result<bool> {
     Ok(read_with(fd, GET_EXCLUSIVE, 0i32)? != 0)
 }
 
+/// Line discipline of a side (TIOCGETD); 0: N_TTY.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn discipline(fd: impl AsFd) -> io::Result<i32> {
+    read_with(fd, libc::TIOCGETD as u32, 0i32)
+}
+
 /// Takes a terminal out of exclusive mode (TIOCNXCL).
 ///
 /// # Errors

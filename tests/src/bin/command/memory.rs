@@ -30,7 +30,7 @@ pub fn private_huge_pages_lacking(stage: &Stage) -> Result<(), Failure> {
 
 /// As [`huge_pages_lacking`], with files of a hugetlbfs.
 pub fn huge_files_lacking(stage: &Stage) -> Result<(), Failure> {
-    let _mounted = HugeFolder::mount(&stage.home.join("huge"));
+    let _mounted = HugeFolder::mount();
     lacking(stage, "hugefile.c")
 }
 

@@ -108,7 +108,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let mut workspace = Workspace::new()?;
     let own = workspace.keep(&std::env::current_exe()?)?;
     let _lent = HugePages::lend(HUGE_PAGES);
-    let _mounted = HugeFolder::mount(&workspace.root.path().join("huge"));
+    let _mounted = HugeFolder::mount();
     let subjects = subjects::make(&workspace, &options.names)?;
     println!("{} images, seed {}", subjects.len(), options.seed);
     let shards = match options.case {
