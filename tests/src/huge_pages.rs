@@ -1,6 +1,7 @@
 //! Huge pages (hugetlbfs) for the time of a test, which most machines have none of.
 
 use std::fs;
+use std::process::Command;
 
 /// How many may be taken beyond those that are set aside.
 const PATH: &str = "/proc/sys/vm/nr_overcommit_hugepages";
@@ -21,5 +22,26 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         let _ = fs::write(PATH, &self.0);
+    }
+}
+
+/// A mounted file system of such pages, for everybody.
+#[derive(Debug)]
+pub struct HugeFolder(tempfile::TempDir);
+
+impl HugeFolder {
+    /// Mounts one in a new folder. `None`: only root may, on a kernel that has such pages. Not below /tmp: a user could not
+    /// rehearse restarts any more, since nothing is laid over a folder with mounts in it that are not the user's.
+    pub fn mount() -> Option<Self> {
+        let folder = tempfile::Builder::new().prefix("ckptd-t-").tempdir_in("/run").ok()?;
+        let mut command = Command::new("mount");
+        command.args(["-t", "hugetlbfs", "-o", "mode=1777,pagesize=2M", "none"]).arg(folder.path());
+        command.status().ok()?.success().then(|| Self(folder))
+    }
+}
+
+impl Drop for HugeFolder {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
     }
 }

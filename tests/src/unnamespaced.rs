@@ -96,6 +96,7 @@ const NEED_NAMESPACES: &[Excuse] = &[
         &["hugesegment", "ipcnamespace", "sysvshm", "sysvsem", "sysvqueue"],
     ),
     ("POSIX message queues are the machine's, and are refused", &["mqueue"]),
+    ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
 ];
 
 /// Programs that expect clocks to go on where they were, which is the time namespace's doing.
@@ -119,7 +120,9 @@ const NEED_NUMBERS: &[Excuse] = &[
             "eventfd",
             "fifo",
             "fileshared",
+            "hugefile",
             "hugepages",
+            "hugeprivate",
             "hugeshared",
             "lease",
             "lockedlater",
@@ -142,6 +145,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "sharedfile",
             "sharedfiles",
             "sharedmutex",
+            "sleepscontinued",
             "stoppedtwice",
             "tcp4",
             "tcp6",

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use ckptd_tests::account::{Account, running_as_root};
-use ckptd_tests::huge_pages::HugePages;
+use ckptd_tests::huge_pages::{HugeFolder, HugePages};
 use ckptd_tests::programs::{self, Program};
 use ckptd_tests::scenario::{Case, Mode, Outcome};
 use ckptd_tests::unnamespaced::Numbers;
@@ -144,6 +144,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let cases = cases(options, &programs, &executables, &wrapper)?;
     let started = Instant::now();
     let _lent = HugePages::lend(HUGE_PAGES);
+    let _mounted = HugeFolder::mount();
     let failed = run_all(options, &cases, &workspace);
     println!("conformance took {:.1} s", started.elapsed().as_secs_f64());
     if options.keep || failed {

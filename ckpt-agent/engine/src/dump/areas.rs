@@ -11,8 +11,8 @@ use super::super::graph::{
 use super::super::inodes::{self, segments};
 use super::super::objects::{BlobData, DumpContext, in_place, is_watched};
 use super::super::proc::Mapping;
-use super::super::sys::huge_memory;
-use super::super::sys::stat::modified_ns_of;
+use super::super::sys::stat::{major, modified_ns_of};
+use super::mapped_file;
 
 /// How an area's content is had.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,13 @@ pub enum Plan {
     Whole,
 }
 
+impl Plan {
+    /// Whether a page that is not stored shows a file's content.
+    pub fn is_over_file(&self) -> bool {
+        matches!(self, Self::File | Self::Private(_))
+    }
+}
+
 /// A mapping and what becomes of it.
 #[derive(Debug, Clone)]
 pub struct Planned {
@@ -42,6 +49,12 @@ pub struct Planned {
     pub plan: Plan,
     /// Somebody fills its missing pages.
     pub watched: Option<Watched>,
+}
+
+/// Whether a page at this address, if it is not stored, shows a file's content.
+pub fn is_over_file(planned: &[Planned], address: u64) -> bool {
+    let above = planned.partition_point(|planned| planned.mapping.start <= address);
+    planned[..above].last().is_some_and(|planned| planned.plan.is_over_file())
 }
 
 /// A part of a shared inode that some process has mapped: where its bytes can be read.
@@ -88,15 +101,24 @@ pub fn plan(
     Ok(planned)
 }
 
-/// Refuses memory of huge pages that is a file's, by what smaps told of it.
+/// Refuses memory of huge pages of which the content can't be had, by what smaps told of it.
 ///
 /// # Errors
 /// The refusal.
-pub fn check_huge(smaps: &Mapping) -> Result<()> {
-    let shared = smaps.shared && huge_memory::page_on(smaps.device).is_some();
-    let is_kept = shared || smaps.is_segment() || smaps.is_anonymous_huge();
-    let what = "has huge pages of a file of hugetlbfs, or private ones of a memfd, which cannot be checkpointed";
-    if smaps.has(b"ht") && !is_kept { Err(refuse(smaps, what)) } else { Ok(()) }
+pub fn check_huge(host_pid: i32, smaps: &Mapping, context: &DumpContext) -> Result<()> {
+    if !smaps.has(b"ht") || smaps.is_segment() || smaps.is_anonymous_huge() {
+        return Ok(());
+    }
+    if context.huge_page_on(smaps.device).is_none() {
+        let what = "has huge pages of a file system that the job does not see";
+        return Err(refuse(smaps, what));
+    }
+    let is_known = context.inode_index.contains_key(&(smaps.device, smaps.inode));
+    if smaps.shared || is_known || mapped_file::open(host_pid, smaps, context)?.is_some() {
+        return Ok(());
+    }
+    let what = "has huge pages of a file that the process has not open, and that only root can read therefore";
+    Err(refuse(smaps, what))
 }
 
 /// Refuses memory whose faults a process is told of that has no userfaultfd itself: the ranges of that descriptor are
@@ -121,6 +143,9 @@ pub fn check(host_pid: i32, mapping: &Mapping, context: &DumpContext) -> Result<
     }
     if path.starts_with("anon_inode:") || path.starts_with("socket:") {
         return Err(refuse(mapping, "cannot be checkpointed"));
+    }
+    if path == "/secretmem" && major(mapping.device) == 0 {
+        return Err(refuse(mapping, "is secret memory (memfd_secret), which cannot be read"));
     }
     if path == "/[aio]" {
         let what =
@@ -154,6 +179,10 @@ fn plan_file(
         return Ok(Plan::Anonymous);
     }
     let nameless = deleted || kernel_memory;
+    let huge = context.huge_page_on(mapping.device).is_some();
+    if huge && !mapping.shared {
+        return Ok(Plan::Private(private_of_huge(host_pid, mapping, context, windows)));
+    }
     if !mapping.shared && !nameless {
         return Ok(Plan::File);
     }
@@ -165,7 +194,7 @@ fn plan_file(
         return Ok(known.filter(|_| data).map_or(Plan::Whole, |inode| Plan::Private(*inode)));
     }
     let key = (mapping.device, mapping.inode);
-    let is_written_elsewhere = !nameless && !context.is_session_file(path);
+    let is_written_elsewhere = !nameless && !huge && !context.is_session_file(path);
     if is_written_elsewhere && !context.inode_index.contains_key(&key) {
         let Some(inode) = add_written(host_pid, mapping, context) else {
             return Ok(Plan::File);
@@ -180,6 +209,22 @@ fn plan_file(
     mapping.page_size = context.inodes[inode.0 as usize].huge.unwrap_or(mapping.page_size);
     windows.push(Window { inode, host_pid, mapping });
     Ok(Plan::Shared(inode))
+}
+
+/// The file of huge pages that a process has mapped privately. Its pages are memory, too, which nobody else keeps.
+fn private_of_huge(
+    host_pid: i32,
+    mapping: &Mapping,
+    context: &mut DumpContext,
+    windows: &mut Vec<Window>,
+) -> InodeId {
+    let key = (mapping.device, mapping.inode);
+    if let Some(known) = context.inode_index.get(&key) {
+        return *known;
+    }
+    let inode = add_inode(mapping, key, context);
+    windows.push(Window { inode, host_pid, mapping: mapping.clone() });
+    inode
 }
 
 fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> InodeId {
@@ -199,7 +244,7 @@ fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> I
         number: None,
         read_only: false,
         executed: false,
-        huge: huge_memory::page_on(mapping.device),
+        huge: context.huge_page_on(mapping.device),
         links: Vec::new(),
         attributes: None,
         content,
@@ -297,7 +342,7 @@ pub fn area(
         },
     };
     let mut advice = match flags {
-        Some(smaps) if planned.plan != Plan::Kernel => advice(smaps)?,
+        Some(smaps) if planned.plan != Plan::Kernel => advice(smaps, &planned.plan)?,
         _ => Advice::default(),
     };
     advice.watched.clone_from(&planned.watched);
@@ -325,8 +370,10 @@ const ADVICE: &[(&[u8; 2], i32)] = &[
     (b"wf", libc::MADV_WIPEONFORK),
 ];
 
-fn advice(smaps: &Mapping) -> Result<Advice> {
-    check_huge(smaps)?;
+fn advice(smaps: &Mapping, plan: &Plan) -> Result<Advice> {
+    if smaps.has(b"ht") && matches!(plan, Plan::File | Plan::Whole) {
+        return Err(refuse(smaps, "has become one of huge pages"));
+    }
     for (flag, what) in
         [(b"io", "is device memory"), (b"pf", "is device memory"), (b"ss", "is a shadow stack")]
     {

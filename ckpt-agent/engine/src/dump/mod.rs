@@ -9,6 +9,7 @@ mod connects;
 mod detached;
 mod files;
 mod inside;
+mod mapped_file;
 mod namespaces;
 mod offers;
 mod outside;

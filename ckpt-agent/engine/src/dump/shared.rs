@@ -1,11 +1,10 @@
 //! Memory that processes share is not held still by a snapshot process: it is copied while the job stands.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 
-use super::super::error::Result;
+use super::super::error::{EngineError, Result};
 use super::super::graph::InodeId;
 use super::super::inodes::copying::{Bytes, Copying};
 use super::super::inodes::{content, segments, take_attributes};
@@ -13,6 +12,7 @@ use super::super::objects::{BlobData, DumpContext, Extent};
 use super::super::sys::stat::modified_ns_of;
 use super::super::trace::{ProcessMemory, Remote};
 use super::areas::{Window, has_content};
+use super::mapped_file::open;
 
 /// Bytes copied by one task.
 const PIECE: u64 = 4 * 1024 * 1024;
@@ -39,13 +39,22 @@ pub fn read_all(
         if has_content(context, inode) {
             continue;
         }
-        let (metadata, data, attributes) = match open(windows[0], context)? {
+        let opened = open(windows[0].host_pid, &windows[0].mapping, context)?;
+        let (metadata, data, attributes) = match opened {
             Some((file, metadata)) => {
                 let data = content::read(file.as_fd(), metadata.size(), &context.copying)?;
                 let shown = windows[0].mapping.path().0.to_owned();
                 (Some(metadata), data, Some((file, shown)))
             }
-            None => (None, read_windows(&windows, &context.copying, &mut resident_of)?, None),
+            None => {
+                // Others show what their process has made of it.
+                let mut shared = windows;
+                shared.retain(|window| window.mapping.shared);
+                if shared.is_empty() {
+                    return Err(EngineError::odd("a mapped file", "it can't be read any more"));
+                }
+                (None, read_windows(&shared, &context.copying, &mut resident_of)?, None)
+            }
         };
         let attributes =
             attributes.and_then(|(file, shown)| take_attributes(file, &shown, context));
@@ -90,28 +99,6 @@ pub fn read_window(
     mut resident_of: impl FnMut(&Window) -> Result<Vec<(u64, u64)>>,
 ) -> Result<BlobData> {
     read_windows(&[window], copying, &mut resident_of)
-}
-
-fn open(window: &Window, context: &DumpContext) -> Result<Option<(File, Metadata)>> {
-    let mapping = &window.mapping;
-    let (path, deleted) = mapping.path();
-    let open = |path: String| {
-        // Whatever the job has put there by now must not make this wait.
-        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
-        let metadata = file.metadata().ok()?;
-        (metadata.ino() == mapping.inode && metadata.is_file()).then_some((file, metadata))
-    };
-    if !deleted {
-        // By now the name may lead to something that the user can't read.
-        let _acting = context.act_as_user()?;
-        let found = open(format!("/proc/{}/root{path}", window.host_pid));
-        if found.is_some() {
-            return Ok(found);
-        }
-    }
-    // What is mapped can be read by whoever has it mapped.
-    let (start, end) = (mapping.start, mapping.end);
-    Ok(open(format!("/proc/{}/map_files/{start:x}-{end:x}", window.host_pid)))
 }
 
 fn cut(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {

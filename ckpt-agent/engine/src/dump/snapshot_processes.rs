@@ -5,6 +5,7 @@ use tracing::debug_span;
 use super::super::doing::{self, Thing};
 use super::super::error::Result;
 use super::super::freeze::StoppedProcess;
+use super::super::objects::DumpContext;
 use super::super::restore::Identity;
 use super::super::trace::{Batch, Vdso};
 use super::areas::Planned;
@@ -27,6 +28,7 @@ pub(super) struct Reading {
 pub(super) fn make_snapshot_processes(
     processes: &mut [StoppedProcess],
     readings: &[Reading],
+    context: &DumpContext,
 ) -> Result<Vec<SnapshotProcess>> {
     set_subreapers(processes, readings, false)?;
     let mut snapshot_processes = Vec::with_capacity(processes.len());
@@ -38,7 +40,8 @@ pub(super) fn make_snapshot_processes(
         let mappings = reading.planned.iter().map(|planned| &planned.mapping);
         let apart: Vec<(u64, u64)> = mappings
             .filter(|mapping| {
-                mapping.is_segment() || mapping.is_ring() || mapping.is_anonymous_huge()
+                let private = !mapping.shared && context.huge_page_on(mapping.device).is_some();
+                mapping.is_segment() || mapping.is_ring() || mapping.is_anonymous_huge() || private
             })
             .map(|mapping| (mapping.start, mapping.end))
             .collect();

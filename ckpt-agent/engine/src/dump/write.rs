@@ -19,7 +19,7 @@ use super::super::objects::{BlobData, DumpContext, Object};
 use super::super::proc::{Mapping, add_policies, around, read_smaps};
 use super::super::sys::stat::modified_ns_of;
 use super::super::trace::ProcessMemory;
-use super::areas::{Plan, area};
+use super::areas::{Plan, area, is_over_file};
 use super::detached;
 use super::files::{MappedFiles, View, executable};
 use super::pages::Pagemap;
@@ -217,7 +217,7 @@ fn write_process(
     let mut pagemap = Pagemap::of(snapshot_pid, data.page)?;
     let mut pages = PageWriter::new(writer, snapshot_pid, data.page);
     for (address, bytes) in &early {
-        pages.add_early(*address, bytes);
+        pages.add_early(*address, bytes, is_over_file(&planned, *address));
     }
     // What has no policy of its own is told with the first thread's, which the snapshot process has, too.
     let leader = image.threads.first().and_then(|thread| thread.attributes.as_ref());
@@ -242,8 +242,7 @@ fn write_process(
         } else if !area.shared && plan.plan != Plan::Kernel && flags.is_some() {
             let stored = pagemap.stored(area.start, area.end)?;
             for (start, end) in stored.pages {
-                let over_file = matches!(plan.plan, Plan::File | Plan::Private(_));
-                pages.add(start, end, over_file)?;
+                pages.add(start, end, plan.plan.is_over_file())?;
             }
             area.advice.guards = stored.guards;
         }
@@ -343,18 +342,22 @@ impl<'w, 'p> PageWriter<'w, 'p> {
         }
     }
 
-    fn add_early(&mut self, address: u64, bytes: &[u8]) {
+    fn add_early(&mut self, address: u64, bytes: &[u8], over_file: bool) {
         for (index, page) in bytes.chunks(self.page as usize).enumerate() {
             let at = address + index as u64 * self.page;
             self.early.insert(at, page.to_vec());
-            self.want(at);
+            self.want(at, over_file);
         }
     }
 
-    fn want(&mut self, address: u64) {
+    fn want(&mut self, address: u64, over_file: bool) {
         let span = WINDOW_PAGES * self.page;
         let window = address / span * span;
-        *self.wanted.entry(window).or_default() |= 1 << ((address - window) / self.page);
+        let bit = 1 << ((address - window) / self.page);
+        *self.wanted.entry(window).or_default() |= bit;
+        if over_file {
+            *self.over_file.entry(window).or_default() |= bit;
+        }
     }
 
     /// Takes pages of the snapshot process.

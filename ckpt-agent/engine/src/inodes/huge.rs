@@ -1,4 +1,4 @@
-//! Memory of huge pages that processes share, or have by memfd_create(2). Where a machine has not enough of such pages, ordinary
+//! Memory of huge pages that processes share, or have by memfd_create(2), and files of hugetlbfs. Where a machine has not enough of such pages, ordinary
 //! ones take their place.
 
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ use super::super::sys::huge_memory::{self, Whole};
 use super::super::sys::memfd;
 use super::super::trace::ProcessMemory;
 
-/// Makes such an inode, with its content; `None`: it is to have ordinary pages, or always had.
+/// Makes such an inode in the kernel's own file system, with its content; `None`: it is to have ordinary pages, or always had.
 ///
 /// # Errors
 /// Damage; failed writes.
@@ -24,17 +24,39 @@ pub(super) fn make(
     context: &RestoreContext<'_>,
 ) -> Result<Option<OwnedFd>> {
     let Some(page) = inode.huge else { return Ok(None) };
-    if !page.is_power_of_two() || inode.size % page != 0 {
-        return Err(EngineError::Damaged(format!(
-            "{name:?}: {} bytes in pages of {page}",
-            inode.size
-        )));
-    }
+    check(page, inode)?;
     let made = memfd::made_executable(executable, |flags| huge_memory::make(name, flags, page));
     match made {
         Ok(fd) => filled(fd, page, inode, context),
         Err(_) => Ok(None),
     }
+}
+
+/// Whether a file lies in a hugetlbfs with pages as an inode has them.
+pub(super) fn is_on(fd: &OwnedFd, inode: &CarriedInode) -> bool {
+    inode.huge.is_some() && huge_memory::page_of(fd) == inode.huge
+}
+
+/// Gives an empty file its content, if it lies in a hugetlbfs that has enough pages as the inode had them.
+///
+/// # Errors
+/// Damage; failed writes.
+pub(super) fn on_mount(
+    fd: OwnedFd,
+    inode: &CarriedInode,
+    context: &RestoreContext<'_>,
+) -> Result<Option<OwnedFd>> {
+    let Some(page) = inode.huge.filter(|_| is_on(&fd, inode)) else { return Ok(None) };
+    check(page, inode)?;
+    filled(fd, page, inode, context)
+}
+
+fn check(page: u64, inode: &CarriedInode) -> Result<()> {
+    if page.is_power_of_two() && inode.size % page == 0 {
+        return Ok(());
+    }
+    let (origin, size) = (&inode.origin, inode.size);
+    Err(EngineError::Damaged(format!("{origin}: {size} bytes in pages of {page}")))
 }
 
 /// Reserves the pages of all of it, as a process does that maps it, and writes the content; `None` where there are not enough.

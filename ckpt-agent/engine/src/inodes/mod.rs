@@ -22,7 +22,6 @@ use nix::sys::stat::FileStat;
 use super::error::{Refusal, Result};
 use super::graph::{CarriedInode, InodeId, Origin};
 use super::objects::{BlobData, DumpContext, Probe, reopen};
-use super::sys::huge_memory;
 use super::sys::stat::{identity, modified_ns};
 
 /// The name that a restore gives to a memfd which stands for shared anonymous memory: the next
@@ -91,7 +90,7 @@ pub fn add(
         number: Some(key.1),
         read_only: false,
         executed: false,
-        huge: huge_memory::page_on(key.0),
+        huge: context.huge_page_on(key.0),
         links: Vec::new(),
         attributes: None,
         content: context.keep_blob(content),

@@ -183,6 +183,14 @@ fn make(inode: &CarriedInode, context: &mut RestoreContext<'_>) -> Result<OwnedF
             Ok(fd)
         }
         Origin::Anonymous => in_memory(ANONYMOUS_NAME, true, inode, context),
+        Origin::Deleted { path, nameless } if inode.huge.is_some() => {
+            let there = deleted(path, *nameless).ok();
+            match there.map(|fd| huge::on_mount(fd, inode, context)).transpose()?.flatten() {
+                Some(fd) => Ok(fd),
+                None => in_memory(file_name(path), true, inode, context),
+            }
+        }
+        Origin::Named { path } if inode.huge.is_some() => named_huge(path, inode, context),
         Origin::Deleted { path, nameless } => {
             let fits = |fd: &OwnedFd| !inode.executed || memory_map::may_hold_code(fd.as_fd());
             let fd = match deleted(path, *nameless).ok().filter(fits) {
@@ -218,6 +226,45 @@ fn in_memory(
     let fd = memfd(name, executable)?;
     context.copy_blob(inode.content, fd.as_fd())?;
     Ok(fd)
+}
+
+/// A file of hugetlbfs under its name; where there is no such file system any more, or not enough pages, the content without
+/// the name.
+fn named_huge(
+    path: &str,
+    inode: &CarriedInode,
+    context: &mut RestoreContext<'_>,
+) -> Result<OwnedFd> {
+    if context.rehearsal {
+        return in_memory(file_name(path), true, inode, context);
+    }
+    if let Some(there) = itself(path, inode).filter(|fd| huge::is_on(fd, inode)) {
+        nix::unistd::ftruncate(&there, 0)
+            .map_err(|errno| EngineError::system("truncate", path, errno))?;
+        if let Some(fd) = huge::on_mount(there, inode, context)? {
+            return Ok(fd);
+        }
+    }
+    let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_CREAT | OFlag::O_EXCL;
+    let make = |name: &str| open(name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+    if let Ok((temporary, fd)) = paths::first_free(&format!("{path}.ckptd-new"), make) {
+        let here = nix::fcntl::AT_FDCWD;
+        let filled = huge::on_mount(fd, inode, context);
+        let named = matches!(filled, Ok(Some(_)))
+            && nix::fcntl::renameat(here, temporary.as_str(), here, path).is_ok();
+        if named {
+            if let Some(fd) = filled? {
+                return Ok(fd);
+            }
+        } else {
+            let _ = nix::unistd::unlink(temporary.as_str());
+            filled?;
+        }
+    }
+    context.warn(format!(
+        "{path} has no name any more: no hugetlbfs with enough pages of its size is mounted there, or not for this user"
+    ));
+    in_memory(file_name(path), true, inode, context)
 }
 
 /// Makes a further name of a file, unless it is there: in the place of what has it now, as with first names.

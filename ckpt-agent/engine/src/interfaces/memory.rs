@@ -22,7 +22,7 @@ pub(super) const MAPPINGS: &[Row] = &[
     ("MAP_POPULATE", Nothing, ""),
     ("MAP_NONBLOCK", Nothing, ""),
     ("MAP_STACK", Nothing, "Linux ignores it"),
-    ("MAP_HUGETLB", Kept, "ordinary pages where a machine has not enough of them, which a line says; files of hugetlbfs are refused"),
+    ("MAP_HUGETLB", Kept, "ordinary pages where a machine has not enough of them, which a line says"),
     ("MAP_HUGE_*", Kept, "sizes of MAP_HUGETLB"),
     ("MAP_SYNC", Refused, "memory of a device (DAX)"),
     ("MAP_FIXED_NOREPLACE", Nothing, ""),

@@ -205,7 +205,8 @@ impl Places {
         }
         for inode in &image.graph.inodes {
             match &inode.origin {
-                Origin::Named { path } => places.made(Path::new(path), true),
+                // Nothing can be laid over a hugetlbfs: there a rehearsal does without the name.
+                Origin::Named { path } => places.made(Path::new(path), inode.huge.is_none()),
                 Origin::Deleted { path, .. } => places.made(Path::new(path), false),
                 _ => {}
             }

@@ -20,6 +20,7 @@ use super::super::late::{Connecting, Installed, NamedSocket, Names};
 use super::super::leases::Leased;
 use super::super::split::{Part, Realisation};
 use super::super::sys::file_user::FileUser;
+use super::super::sys::huge_memory;
 use super::super::sys::stat::identity;
 use super::super::sys::tty;
 use super::io_uring::Rings;
@@ -127,6 +128,8 @@ pub struct DumpContext {
     pub watched: HashMap<i32, Vec<(u64, Watched)>>,
     /// The io_urings of the job.
     pub rings: Rings,
+    /// File systems of huge pages that the job sees: device, and bytes of a page.
+    pub huge_mounts: HashMap<u64, u64>,
     /// Lines for the user about things that are restored differently.
     pub warnings: Vec<String>,
     /// Inodes that travel; an [`InodeId`] is an index here.
@@ -256,6 +259,11 @@ impl DumpContext {
             self.files_taken = wanted;
         }
         fits
+    }
+
+    /// Bytes of a page of what lies on a device, where these are huge ones.
+    pub fn huge_page_on(&self, device: u64) -> Option<u64> {
+        huge_memory::page_on(device).or_else(|| self.huge_mounts.get(&device).copied())
     }
 
     /// Whether a path lies in a directory whose files travel with the job.

@@ -178,7 +178,9 @@ pub fn quieten(files: &[OpenFile], context: &mut RestoreContext<'_>) -> Result<(
 /// A watched file that is not there; failed calls.
 pub fn watch_again(files: &[OpenFile], context: &mut RestoreContext<'_>) -> Result<()> {
     let all = Object::inotify(files, context);
-    inotify::watch_again(&all, context)
+    inotify::watch_again(&all, context)?;
+    let all = Object::fanotify(files, context);
+    fanotify::watch_again(&all, context)
 }
 
 impl Object {
@@ -370,6 +372,8 @@ object_kinds! {
     SignalReader => signalfd,
     /// inotify(7)
     Inotify => inotify,
+    /// fanotify(7)
+    Fanotify => fanotify,
     /// pidfd_open(2)
     ProcessDescriptor => pidfd,
     /// epoll(7)

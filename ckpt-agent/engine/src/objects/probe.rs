@@ -89,6 +89,10 @@ impl Probe {
             _ => None,
         };
         let what = what.as_ref().unwrap_or(&self.link);
+        if self.is_anonymous("[perf_event]") {
+            let what = "is a perf event (perf_event_open): the kernel does not tell what it counts";
+            return Refusal::new(what, "close it while checkpoints are taken, or run without it");
+        }
         Refusal::new(
             format!("{what} cannot be checkpointed"),
             "close it while checkpoints are taken, or run without it",
@@ -141,6 +145,11 @@ impl FdInfo {
         self.text.lines().filter_map(move |line| {
             line.strip_prefix(key).and_then(|rest| rest.strip_prefix(':')).map(str::trim)
         })
+    }
+
+    /// The rest of every line that begins so, trimmed.
+    pub fn beginning<'a>(&'a self, start: &'a str) -> impl Iterator<Item = &'a str> {
+        self.text.lines().filter_map(move |line| line.strip_prefix(start).map(str::trim))
     }
 
     /// The indented lines right below the one that begins with `key:`, trimmed.

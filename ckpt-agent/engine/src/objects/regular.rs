@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nix::sys::statfs::fstatfs;
 use protocol::launch::FileCheck;
 use serde::{Deserialize, Serialize};
 
@@ -42,8 +43,8 @@ impl ObjectKind for Regular {
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
-        if probe.link.starts_with("/secretmem") && probe.stat.st_nlink == 0 {
-            let what = "secret memory (memfd_secret) cannot be read";
+        if is_secret(probe) {
+            let what = "secret memory (memfd_secret), which cannot be read";
             return Err(Refusal::new(what, "run the program without it").into());
         }
         if !paths::leads_to_it(probe) {
@@ -51,6 +52,9 @@ impl ObjectKind for Regular {
         }
         if paths::is_silly_rename(&probe.link) {
             return Carried::dump(probe, context, false).map(Self::Carried);
+        }
+        if context.huge_page_on(probe.stat.st_dev).is_some() {
+            return dump_huge(probe, context);
         }
         if context.is_session_file(&probe.link)
             && !inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid)
@@ -116,6 +120,24 @@ impl ObjectKind for Regular {
             _ => Fate::Again,
         }
     }
+}
+
+/// Whether it is memory of memfd_secret(2), which its own processes alone can read (mm/secretmem.c).
+fn is_secret(probe: &Probe) -> bool {
+    /// SECRETMEM_MAGIC (include/uapi/linux/magic.h).
+    const SECRET: u64 = 0x5345_434d;
+    // The type is a signed word on some machines.
+    let kind = fstatfs(&probe.copy).map(|found| found.filesystem_type().0 as u64 & 0xffff_ffff);
+    kind == Ok(SECRET)
+}
+
+/// A file of hugetlbfs, which is memory with a name: nobody writes to it but by mapping it.
+fn dump_huge(probe: &Probe, context: &mut DumpContext) -> Result<Regular> {
+    if inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid) {
+        let what = format!("a file of hugetlbfs that belongs to user {}", probe.stat.st_uid);
+        return Err(Refusal::new(what, "let the job's user make it").into());
+    }
+    Carried::dump(probe, context, true).map(Regular::Carried)
 }
 
 /// What the job only reads is told by its content at a restart, where the user wants that.

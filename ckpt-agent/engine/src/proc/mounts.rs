@@ -1,6 +1,8 @@
 //! What is mounted in the mount namespace of a process (proc_pid_mountinfo(5)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+
+use super::super::sys::stat::device;
 
 /// A line of mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +48,33 @@ impl Mount {
             data: (*of_file_system.last()?).to_owned(),
         })
     }
+
+    /// Its device as `makedev` packs it.
+    fn number(&self) -> Option<u64> {
+        let (major, minor) = self.device.split_once(':')?;
+        Some(device(major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
+/// Mounted file systems of huge pages: device, as `makedev` packs it, and bytes of a page (fs/hugetlbfs/inode.c,
+/// hugetlbfs_show_options).
+pub fn huge(mountinfo: &str) -> HashMap<u64, u64> {
+    let mounts = mountinfo.lines().filter_map(Mount::parse);
+    let mounts = mounts.filter(|mount| mount.file_system == "hugetlbfs");
+    mounts.filter_map(|mount| Some((mount.number()?, page_size(&mount.data)?))).collect()
+}
+
+/// `pagesize=2M`, with K or M for the unit.
+fn page_size(data: &str) -> Option<u64> {
+    let size = data.split(',').find_map(|option| option.strip_prefix("pagesize="))?;
+    let (number, unit) = size.split_at_checked(size.len().checked_sub(1)?)?;
+    let shift = match unit {
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|size| size.is_power_of_two())
 }
 
 /// A path whose blanks and backslashes mountinfo has written as octal numbers.

@@ -13,7 +13,7 @@ use super::super::trace::{
     Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
 };
 use super::common::{Common, on_all_cores, too_short};
-use super::huge_pages;
+use super::huge_pages::{self, Made};
 use super::layout::{Occupied, gaps};
 use super::mapped::MappedFiles;
 use super::memory_map::{self, move_break};
@@ -190,10 +190,14 @@ fn put_areas(
     let made = image.areas.iter().filter(|area| !files.is_segment(area) && !common.has(area));
     for area in made {
         if let Some(huge) = area.advice.huge {
-            if huge_pages::map(remote, area, image, huge, page)? {
+            let made = huge_pages::map(remote, area, files.of(area)?, image, huge, page)?;
+            if made == Made::Huge {
                 continue;
             }
             ordinary += area.end - area.start;
+            if made == Made::Copied {
+                continue;
+            }
             map(area, image, files, page, &mut calls)?;
             let arguments = [area.start, area.end - area.start, libc::MADV_HUGEPAGE as u64];
             advice.add(libc::SYS_madvise, &arguments);

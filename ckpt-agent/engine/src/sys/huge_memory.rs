@@ -9,9 +9,12 @@ use std::sync::OnceLock;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::stat::fstat;
+use nix::sys::statfs::fstatfs;
 
 use super::memfd;
 
+/// include/uapi/linux/magic.h
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 /// include/uapi/linux/memfd.h
 const MFD_HUGETLB: libc::c_uint = 4;
 /// Where the size of a page stands in the flags, as the logarithm of its bytes.
@@ -32,6 +35,14 @@ pub fn page_on(device: u64) -> Option<u64> {
         pages.filter_map(device).collect()
     });
     devices.iter().find(|(known, _)| *known == device).map(|(_, page)| *page)
+}
+
+/// Bytes of a page of a file of hugetlbfs, whoever has mounted that; `None`: it is another file.
+pub fn page_of(file: impl AsFd) -> Option<u64> {
+    let found = fstatfs(file).ok()?;
+    // The type is a signed word on some machines.
+    let is_huge = found.filesystem_type().0 as u64 & 0xffff_ffff == HUGETLBFS_MAGIC;
+    is_huge.then(|| found.block_size() as u64)
 }
 
 /// Makes an empty file of pages of so many bytes, a power of two. `flags`: further MFD_* bits.
@@ -94,10 +105,12 @@ mod tests {
     fn only_huge_memory_is_on_its_device() {
         let ordinary = memfd::make(c"ordinary", 0).unwrap();
         assert_eq!(page_on(fstat(&ordinary).unwrap().st_dev), None);
+        assert_eq!(page_of(&ordinary), None);
         let page = 2 << 20;
         // A kernel without such pages has no device, either.
         if let Ok(huge) = make(c"huge", 0, page) {
             assert_eq!(page_on(fstat(&huge).unwrap().st_dev), Some(page));
+            assert_eq!(page_of(&huge), Some(page));
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod disconnect;
 pub mod dup3;
 pub mod ended;
 pub mod exit_status;
+pub mod fanotify;
 pub mod file_user;
 pub mod futex;
 pub mod holes;

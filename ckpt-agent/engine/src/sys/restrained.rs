@@ -21,6 +21,8 @@ const NET_ADMIN: u32 = 12;
 pub const NET_RAW: u32 = 13;
 const SYS_RAWIO: u32 = 17;
 const SYS_PTRACE: u32 = 19;
+/// What an administrator does.
+pub const SYS_ADMIN: u32 = 21;
 const SYS_NICE: u32 = 23;
 const SYS_RESOURCE: u32 = 24;
 const AUDIT_READ: u32 = 37;

@@ -15,6 +15,8 @@ const GET_LOCK: u32 = 0x8004_5439;
 const GET_EXCLUSIVE: u32 = 0x8004_5440;
 /// TIOCGPTPEER: opens the slave of a master.
 const OPEN_PEER: u32 = 0x5441;
+/// TIOCGETD: line discipline.
+const GET_DISCIPLINE: u32 = 0x5424;
 /// TIOCGDEV: device number of the terminal, of the slave where asked of a master.
 const GET_DEVICE: u32 = 0x8004_5432;
 
@@ -154,6 +156,22 @@ pub fn set_locked(fd: impl AsFd, on: bool) -> io::Result<()> {
 /// As ioctl(2).
 pub fn exclusive(fd: impl AsFd) -> io::Result<bool> {
     Ok(read_with(fd, GET_EXCLUSIVE, 0i32)? != 0)
+}
+
+/// Line discipline of a side (TIOCGETD); 0: N_TTY.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn discipline(fd: impl AsFd) -> io::Result<i32> {
+    read_with(fd, GET_DISCIPLINE, 0i32)
+}
+
+/// Takes a terminal out of exclusive mode (TIOCNXCL).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn set_shared(fd: impl AsFd) -> io::Result<()> {
+    write_with(fd, libc::TIOCNXCL as u32, &0i32)
 }
 
 /// Puts a terminal into exclusive mode (TIOCEXCL).

@@ -79,6 +79,8 @@ const CASES: &[(&str, Case)] = &[
     ("many-descriptors", files::many_descriptors),
     ("huge-pages-lacking", memory::huge_pages_lacking),
     ("huge-pages-shared", memory::shared_huge_pages_lacking),
+    ("huge-pages-private", memory::private_huge_pages_lacking),
+    ("huge-files", memory::huge_files_lacking),
     ("session-folder", files::session),
     ("temporary-folder", files::temporary),
     ("terminal-interrupt", terminals::interrupt),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ckptd_tests::build;
-use ckptd_tests::huge_pages::HugePages;
+use ckptd_tests::huge_pages::{HugeFolder, HugePages};
 use ckptd_tests::job::Failure;
 
 use super::stage::{JOB, Stage, expect, fail, own, until};
@@ -21,6 +21,17 @@ pub fn huge_pages_lacking(stage: &Stage) -> Result<(), Failure> {
 /// As [`huge_pages_lacking`], with memory that processes share.
 pub fn shared_huge_pages_lacking(stage: &Stage) -> Result<(), Failure> {
     lacking(stage, "hugeshared.c")
+}
+
+/// As [`huge_pages_lacking`], with pages over a memfd.
+pub fn private_huge_pages_lacking(stage: &Stage) -> Result<(), Failure> {
+    lacking(stage, "hugeprivate.c")
+}
+
+/// As [`huge_pages_lacking`], with files of a hugetlbfs.
+pub fn huge_files_lacking(stage: &Stage) -> Result<(), Failure> {
+    let _mounted = HugeFolder::mount();
+    lacking(stage, "hugefile.c")
 }
 
 fn lacking(stage: &Stage, source: &str) -> Result<(), Failure> {

@@ -20,7 +20,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use ckpt_engine::UserOrder;
 use ckptd_tests::account::running_as_root;
-use ckptd_tests::huge_pages::HugePages;
+use ckptd_tests::huge_pages::{HugeFolder, HugePages};
 use ckptd_tests::workspace::Workspace;
 use clap::Parser;
 
@@ -108,6 +108,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let mut workspace = Workspace::new()?;
     let own = workspace.keep(&std::env::current_exe()?)?;
     let _lent = HugePages::lend(HUGE_PAGES);
+    let _mounted = HugeFolder::mount();
     let subjects = subjects::make(&workspace, &options.names)?;
     println!("{} images, seed {}", subjects.len(), options.seed);
     let shards = match options.case {

@@ -22,8 +22,8 @@ use crate::late::{Names, filters_of};
 use crate::leases::Leased;
 use crate::objects::{ConsoleTerminal, DumpContext, Object, is_watched};
 use crate::proc::{
-    Mapping, Members, add_policies, descriptor_numbers, inner_number, must_be_own, read_smaps,
-    read_text, shown_by,
+    Mapping, Members, add_policies, descriptor_numbers, inner_number, mounts, must_be_own,
+    read_smaps, read_text, shown_by,
 };
 use crate::sys::pidfd::PidFd;
 use crate::sys::schedule::Ahead;
@@ -144,6 +144,12 @@ pub(in crate::dump) fn is_not_inherited(mapping: &Mapping) -> bool {
         && !mapping.is_kernel()
 }
 
+/// What a process sees mounted.
+fn mounts_of(host_pid: i32) -> Result<String> {
+    let path = format!("/proc/{host_pid}/mountinfo");
+    read_text(&path)?.ok_or(EngineError::Gone(host_pid))
+}
+
 impl Frozen {
     /// Living processes and threads.
     pub fn counts(&self) -> (usize, usize) {
@@ -189,6 +195,7 @@ impl Frozen {
             network: namespaces.network(self.settings.init),
             mounts: namespaces.unchanged_mounts(self.settings.init),
             shown: self.settings.shown.clone(),
+            huge_mounts: mounts::huge(&mounts_of(self.settings.init)?),
             ..DumpContext::default()
         };
         for (host_pid, node) in &nodes {

@@ -106,7 +106,7 @@ impl Quiesced {
             self.read_shared(processes, &readings, &windows, page)?;
             copying.record("bytes", copied.load(Ordering::Relaxed).saturating_sub(before));
         }
-        let snapshot_processes = make_snapshot_processes(processes, &readings)?;
+        let snapshot_processes = make_snapshot_processes(processes, &readings, &self.context)?;
         let mut dumps = Vec::with_capacity(processes.len());
         for ((process, reading), snapshot_process) in
             processes.iter_mut().zip(readings).zip(&snapshot_processes)
@@ -138,7 +138,9 @@ impl Quiesced {
             .iter()
             .filter(|mapping| !mapping.is_kernel())
             .try_for_each(|mapping| check(host_pid, mapping, &self.context))
-            .and_then(|()| known.iter().try_for_each(check_huge))
+            .and_then(|()| {
+                known.iter().try_for_each(|smaps| check_huge(host_pid, smaps, &self.context))
+            })
             .and_then(|()| {
                 known.iter().try_for_each(|smaps| check_watched(host_pid, smaps, &self.context))
             })

@@ -19,14 +19,14 @@ const MOST_NAMES: usize = 400_000;
 
 /// A watch whose path is searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Searched {
-    pub(super) number: i32,
-    pub(super) inode: u64,
+pub(in super::super) struct Searched {
+    pub(in super::super) number: i32,
+    pub(in super::super) inode: u64,
     /// As the kernel numbers devices: 20 bits for the minor number.
-    pub(super) device: u32,
-    pub(super) mask: u32,
+    pub(in super::super) device: u32,
+    pub(in super::super) mask: u32,
     /// Type and bytes of the inode's handle in its file system.
-    pub(super) handle: Option<(i32, Vec<u8>)>,
+    pub(in super::super) handle: Option<(i32, Vec<u8>)>,
 }
 
 impl Searched {
@@ -40,7 +40,7 @@ impl Searched {
 }
 
 /// The path of each, where it is found.
-pub(super) fn paths(
+pub(in super::super) fn paths(
     all: &[Searched],
     host_pid: i32,
     context: &DumpContext,

@@ -4,7 +4,7 @@
 //! Events that nobody has read can't be put back: the kernel queues nothing but what happens. So a checkpoint waits for the
 //! program to read them.
 
-mod find;
+pub(super) mod find;
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use super::super::super::error::{EngineError, Result};
+use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
 use super::super::super::sys::tty;
@@ -64,7 +64,7 @@ pub(super) fn take_and_put_back(
         // Never opened: opening it now would make the next close of it be seen by the master.
         return Ok(Buffered::default());
     }
-    let side = Sides::borrow(master)?;
+    let side = Sides::borrow(master, slave)?;
     let mut taken = Buffered { slave_closed: hung_up, ..Buffered::default() };
     let read = side.take(&mut taken);
     let put_back = side.put(&taken);
@@ -85,7 +85,7 @@ pub(super) fn take_and_put_back(
 /// # Errors
 /// Failed system calls.
 pub(super) fn fill(master: BorrowedFd<'_>, held: &Buffered) -> Result<()> {
-    let side = Sides::borrow(master)?;
+    let side = Sides::borrow(master, None)?;
     side.put(held)
 }
 
@@ -101,7 +101,8 @@ struct Sides<'a> {
 }
 
 impl<'a> Sides<'a> {
-    fn borrow(master: BorrowedFd<'a>) -> Result<Self> {
+    /// `open`: the slave, where somebody has it open. In exclusive mode nobody but root can open it once more.
+    fn borrow(master: BorrowedFd<'a>, open: Option<BorrowedFd<'_>>) -> Result<Self> {
         let flags = fcntl(master, FcntlArg::F_GETFL).map_err(|errno| system("fcntl", errno))?;
         let flags = OFlag::from_bits_truncate(flags);
         let packet = tty::packet_mode(master).map_err(|error| system("ioctl TIOCGPKT", error))?;
@@ -110,14 +111,25 @@ impl<'a> Sides<'a> {
         if locked {
             tty::set_locked(master, false).map_err(|error| system("ioctl TIOCSPTLCK", error))?;
         }
+        let exclusive = open.filter(|open| tty::exclusive(open).unwrap_or(false));
+        let shared = exclusive.map_or(Ok(()), tty::set_shared);
         let slave = tty::open_peer(
             master,
             libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC,
         );
+        let again = exclusive.map_or(Ok(()), tty::set_exclusive);
         if locked {
             tty::set_locked(master, true).map_err(|error| system("ioctl TIOCSPTLCK", error))?;
         }
-        let slave = slave.map_err(|error| system("ioctl TIOCGPTPEER", error))?;
+        shared.map_err(|error| system("ioctl TIOCNXCL", error))?;
+        again.map_err(|error| system("ioctl TIOCEXCL", error))?;
+        let slave = slave.map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => EngineError::Refused(Refusal::new(
+                "a pseudoterminal in exclusive mode (TIOCEXCL) whose slave is closed",
+                "leave that mode (TIOCNXCL) before it is closed",
+            )),
+            _ => system("ioctl TIOCGPTPEER", error),
+        })?;
         // From here on `drop` gives everything back.
         let sides = Self { master, slave, flags, packet, modes };
         fcntl(master, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))

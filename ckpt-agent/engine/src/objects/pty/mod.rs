@@ -283,6 +283,18 @@ fn dump_pair(
             None => refusal,
         });
     }
+    let discipline = slave.map_or(Ok(0), tty::discipline);
+    let discipline = discipline.map_err(|error| system("ioctl TIOCGETD", error))?;
+    if discipline != 0 {
+        // Others than N_TTY throw away what it holds when it gives way to them, and can't be read from.
+        let what = format!("a pseudoterminal with the line discipline {discipline} (TIOCSETD)");
+        let way_out = "give it back its usual one, N_TTY, while checkpoints are taken";
+        let refusal = EngineError::from(Refusal::new(what, way_out));
+        return Err(match master.or(slaves.first().copied()).map(|place| all[place].probe) {
+            Some(probe) => refusal.at(probe.pid, &probe.comm, probe.fd),
+            None => refusal,
+        });
+    }
     let buffered = buffered::take_and_put_back(copy.as_fd(), slave, index)?;
     let (session, foreground) = controlling::foreground(copy.as_fd(), context)?;
     let lines = buffered

@@ -1,4 +1,8 @@
-/* Huge pages of a memfd (MFD_HUGETLB) that are mapped privately. */
+/*
+ * Huge pages of a memfd (MFD_HUGETLB) that are mapped privately, and nobody has the memfd open any more: what they do not have of
+ * their own, only root can read.
+ * conform: user
+ */
 #include "conform.h"
 
 int main(int argc, char **argv)
@@ -12,6 +16,7 @@ int main(int argc, char **argv)
 	if (huge == MAP_FAILED)
 		conform_skip("this machine has no huge pages to give (vm.nr_hugepages)");
 	huge[5] = 7;
+	BUILD(close(fd));
 	conform_expect_refusal(getpid(), -1);
 	conform_ready();
 	conform_wait();
