@@ -76,6 +76,8 @@ pub(super) fn strangers(
         packet: false,
         exclusive: tty::exclusive(copy).unwrap_or(false),
         stopped: false,
+        stopped_by_call: false,
+        input_stopped: false,
         slave_closed: false,
         output: None,
         input: Vec::new(),
