@@ -14,6 +14,7 @@
 mod aside;
 mod by_path;
 mod carried;
+mod console_terminal;
 mod context;
 mod families;
 pub mod in_place;
@@ -35,6 +36,7 @@ mod unread;
 
 pub use super::graph::StdioRole;
 pub use by_path::HOSTS;
+pub use console_terminal::{ConsoleTerminal, StrangersTerminal};
 pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, HeldRelay, RestoreContext,
 };
@@ -45,10 +47,7 @@ pub use pidfd::ProcessDescriptor;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
 pub use procfile::ProcessFile;
-pub use pty::{
-    ConsoleTerminal, ControllingTerminal, Side as TerminalSide, StrangersTerminal, Terminal,
-    controlling_terminals,
-};
+pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
 #[cfg(test)]
 pub(crate) use socket_options::reads_option;

@@ -208,7 +208,7 @@ mod tests {
             kill(pid);
         }
         root.wait().unwrap();
-        assert_eq!(members.list().unwrap(), []);
+        assert!(members.list().unwrap().is_empty());
     }
 
     #[test]

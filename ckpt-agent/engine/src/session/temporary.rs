@@ -152,7 +152,7 @@ mod tests {
         let one = job(place.path(), "one", &folder);
         let copy = job(place.path(), "copy", &folder);
         check_free(&copy, &folder).unwrap();
-        previous::remember(&one, std::process::id() as i32);
+        previous::remember(&one, std::process::id() as i32, previous::Whose::Inits);
         let told = check_free(&copy, &folder).unwrap_err().to_string();
         assert!(told.contains("in use by job one"), "{told}");
         check_free(&one, &folder).unwrap();

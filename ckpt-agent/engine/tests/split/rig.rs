@@ -521,6 +521,7 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         cluster: false,
         machines: Default::default(),
         init: instance.init,
+        members: ckpt_engine::proc::Members::Below(instance.init),
         root: instance.root,
         session_directories: Vec::new(),
         kept: protocol::launch::Kept::default(),

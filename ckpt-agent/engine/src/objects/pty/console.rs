@@ -1,32 +1,12 @@
-//! The terminal that a job was started from.
+//! What a dump makes of the terminal that a job was started from.
 
 use std::os::fd::OwnedFd;
 
 use super::super::super::error::{EngineError, Result};
-use super::super::super::graph::Pid;
 use super::super::super::sys::tty;
 use super::super::StdioRole;
+use super::super::console_terminal::ConsoleTerminal;
 use super::{DumpContext, Found, Modes, Pair, TTY, Terminal, is_device, owner};
-
-/// Who holds the master of the terminal that a job was started from.
-#[derive(Debug)]
-pub enum ConsoleTerminal {
-    /// The launcher, which has made it: a copy.
-    Launchers(OwnedFd),
-    /// Somebody outside of the job, whom nobody asks: that of a job that was adopted.
-    Strangers(StrangersTerminal),
-}
-
-/// A terminal of which the job holds the slave, and a stranger the master.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StrangersTerminal {
-    /// N of /dev/pts/N.
-    pub index: u32,
-    /// The job's session that it controls.
-    pub session: Option<Pid>,
-    /// The foreground process group, if it is of the job.
-    pub foreground: Option<Pid>,
-}
 
 /// The launcher's copy of the master of this slave, if it is the console's.
 pub(super) fn launchers<'c>(

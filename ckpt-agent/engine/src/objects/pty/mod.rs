@@ -27,7 +27,6 @@ use super::super::sys::tty::{self, WindowSize};
 use super::super::sys::{abi, stat};
 use super::{DumpContext, Fate, Found, Object, ObjectKind, Probe, RestoreContext, Saved};
 
-pub use console::{ConsoleTerminal, StrangersTerminal};
 pub use controlling::{ControllingTerminal, controlling_terminals};
 pub use modes::Modes;
 

@@ -8,8 +8,7 @@ use std::time::Duration;
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::tty::{self, WindowSize};
 use super::super::testing::{dump, try_dump};
-use super::super::{DumpContext, StdioRole};
-use super::ConsoleTerminal;
+use super::super::{ConsoleTerminal, DumpContext, StdioRole};
 use super::restore::open_master;
 
 /// Terminals of one devpts: a restore needs an index that another test could take.
