@@ -125,6 +125,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "hugeprivate",
             "hugeshared",
             "lease",
+            "localdescriptors",
             "lockedlater",
             "memfd",
             "namespacefd",
