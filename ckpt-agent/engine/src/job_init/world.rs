@@ -1,14 +1,13 @@
 //! Where a job's processes live: in namespaces of their own, or, where the machine offers none (phones), among all
 //! others of the machine.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
-use super::super::proc::{descendants, is_ended};
+use super::super::proc::Members;
 use super::super::sys::prctl;
 use super::super::sys::reap::{Reaped, reap_any};
 
@@ -21,8 +20,6 @@ pub const NUMBERS_VARIABLE: &str = "CKPTD_NUMBERS";
 const FIRST: u32 = 1;
 /// How long the last processes may take to die: the kernel may hold one back for as long as a device takes.
 const LAST_BREATH: Duration = Duration::from_secs(10);
-/// Of more than these, born while others are being stopped, the rest is killed as it comes.
-const MOST_STOPPED: usize = 100_000;
 /// Pause between looks at what is dying.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -101,48 +98,15 @@ pub fn kill_all() {
         // PID namespace (kill(2)).
         World::Own => drop(unsafe { libc::kill(-1, libc::SIGKILL) }),
         World::Machine => {
-            stop_descendants();
-            kill_descendants();
+            own_members().stop();
+            own_members().kill_living();
         }
     }
 }
 
-/// Stops those that are below the caller, parents before their children, so that none of them sees another's end and does
-/// something about it: reads the end of a pipe, starts a killed worker again.
-fn stop_descendants() {
-    let own = std::process::id() as i32;
-    let mut stopped = BTreeSet::new();
-    loop {
-        let found = descendants(own).unwrap_or_default();
-        let new: Vec<i32> = found.into_iter().filter(|pid| !stopped.contains(pid)).collect();
-        if new.is_empty() || stopped.len() > MOST_STOPPED {
-            return;
-        }
-        for pid in new {
-            // SAFETY: takes numbers only; whose number it is, is as sure as in `kill_descendants`.
-            unsafe { libc::kill(pid, libc::SIGSTOP) };
-            stopped.insert(pid);
-        }
-    }
-}
-
-/// Kills those that are below the caller now; whether any of them lived.
-///
-/// A number can't have become a stranger's: a child of the caller is reaped by the caller only, and one that a
-/// process further down has reaped was read from the list of that one's living or dead children a moment ago, in the
-/// course of which the kernel would have had to give out all other numbers.
-fn kill_descendants() -> bool {
-    let own = std::process::id() as i32;
-    let mut alive = false;
-    for pid in descendants(own).unwrap_or_default() {
-        if is_ended(pid) {
-            continue;
-        }
-        alive = true;
-        // SAFETY: takes numbers only.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
-    }
-    alive
+/// Those that are below the calling init.
+fn own_members() -> Members {
+    Members::Below(std::process::id() as i32)
 }
 
 /// Kills and reaps until nobody is left. A child that was forked while its parent was being killed falls to the
@@ -150,11 +114,12 @@ fn kill_descendants() -> bool {
 /// any more.
 fn end_descendants() {
     let begun = Instant::now();
-    stop_descendants();
+    let members = own_members();
+    members.stop();
     loop {
-        let alive = kill_descendants();
+        let alive = members.kill_living();
         while let Ok(Reaped::Ended(..) | Reaped::Stopped) = reap_any() {}
-        if (!alive && !kill_descendants()) || begun.elapsed() > LAST_BREATH {
+        if (!alive && !members.kill_living()) || begun.elapsed() > LAST_BREATH {
             return;
         }
         std::thread::sleep(LOOK_AGAIN);

@@ -10,7 +10,7 @@ use super::super::error::{Refusal, Result};
 use super::super::graph::Origin;
 use super::super::inodes;
 use super::super::sys::abi;
-use super::super::sys::stat::links;
+use super::super::sys::stat::{file_system, links};
 use super::by_path::ByPath;
 use super::carried::Carried;
 use super::{
@@ -126,9 +126,7 @@ impl ObjectKind for Regular {
 fn is_secret(probe: &Probe) -> bool {
     /// SECRETMEM_MAGIC (include/uapi/linux/magic.h).
     const SECRET: u64 = 0x5345_434d;
-    // The type is a signed word on some machines.
-    let kind = fstatfs(&probe.copy).map(|found| found.filesystem_type().0 as u64 & 0xffff_ffff);
-    kind == Ok(SECRET)
+    fstatfs(&probe.copy).is_ok_and(|found| file_system(&found) == SECRET)
 }
 
 /// A file of hugetlbfs, which is memory with a name: nobody writes to it but by mapping it.

@@ -7,8 +7,10 @@ use super::walk::{all_processes, descendants, groups, is_ended, parent, start_ti
 use crate::error::{EngineError, Result};
 use crate::sys::signals;
 
-/// Rounds in which those that were born meanwhile are stopped before all are killed.
+/// Rounds in which those of a tree that were born meanwhile are stopped.
 const ROUNDS: usize = 100;
+/// Of more than these, born while others are being stopped, the rest is killed as it comes.
+const MOST_STOPPED: usize = 100_000;
 
 /// The processes of a job, living or dead.
 #[derive(Debug, Clone)]
@@ -36,23 +38,43 @@ impl Members {
         self.list().unwrap_or_default().into_iter().filter(|pid| !is_ended(*pid)).count()
     }
 
-    /// Ends all of them. First each is stopped, so that none sees another's end and does something about it.
-    pub fn kill(&self) {
+    /// Stops all of them, parents before their children, so that none sees another's end and does something about it: reads
+    /// the end of a pipe, starts a killed worker again.
+    pub fn stop(&self) {
+        let rounds = match self {
+            Self::Below(_) => usize::MAX,
+            Self::Tree(_) => ROUNDS,
+        };
         let mut stopped = BTreeSet::new();
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             let all = self.list().unwrap_or_default();
-            let new: Vec<i32> = all.into_iter().filter(|pid| stopped.insert(*pid)).collect();
-            if new.is_empty() {
-                break;
+            let new: Vec<i32> = all.into_iter().filter(|pid| !stopped.contains(pid)).collect();
+            if new.is_empty() || stopped.len() > MOST_STOPPED {
+                return;
             }
             for pid in new {
                 // It may just have ended.
                 let _ = signals::send(pid, libc::SIGSTOP);
+                stopped.insert(pid);
             }
         }
+    }
+
+    /// Kills those that live now; whether any did.
+    ///
+    /// A number can't have become a stranger's: a child of the caller is reaped by the caller only, and one that a
+    /// process further down has reaped was read from the list of that one's living or dead children a moment ago, in the
+    /// course of which the kernel would have had to give out all other numbers.
+    pub fn kill_living(&self) -> bool {
+        let mut alive = false;
         for pid in self.list().unwrap_or_default() {
+            if is_ended(pid) {
+                continue;
+            }
+            alive = true;
             let _ = signals::send(pid, libc::SIGKILL);
         }
+        alive
     }
 
     /// Finds those that [`Members::list`] could not see by itself. Takes a look at each process of the machine where
@@ -170,7 +192,14 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
     use std::os::unix::process::CommandExt;
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
+
+    /// The number that a shell tells in its first line.
+    fn told(shell: &mut Child) -> i32 {
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        line.trim().parse().unwrap()
+    }
 
     #[test]
     fn an_orphan_stays_a_member() {
@@ -182,9 +211,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(root.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let sleeper: i32 = line.trim().parse().unwrap();
+        let sleeper = told(&mut root);
         let members = Members::Tree(Tree::of(root.id() as i32).unwrap());
         let all = members.list().unwrap();
         assert_eq!((all[0], all.last()), (root.id() as i32, Some(&sleeper)));
@@ -195,17 +222,14 @@ mod tests {
         }
         assert!(members.list().unwrap().contains(&sleeper));
 
-        let kill = |pid: i32| {
-            let pid = nix::unistd::Pid::from_raw(pid);
-            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
-        };
-        kill(sleeper);
+        let kill = |pid: i32| signals::send(pid, libc::SIGKILL);
+        kill(sleeper).unwrap();
         while !is_ended(sleeper) {
             std::thread::yield_now();
         }
         assert!(!members.list().unwrap().contains(&sleeper));
         for pid in members.list().unwrap().into_iter().rev() {
-            kill(pid);
+            kill(pid).unwrap();
         }
         root.wait().unwrap();
         assert!(members.list().unwrap().is_empty());
@@ -221,9 +245,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(root.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let sleeper: i32 = line.trim().parse().unwrap();
+        let sleeper = told(&mut root);
         let tree = Tree::of(root.id() as i32).unwrap();
         let members = Members::Tree(tree);
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
@@ -231,8 +253,7 @@ mod tests {
         let all = members.list().unwrap();
         assert!(!all.contains(&(child.id() as i32)));
         for pid in all.into_iter().chain([sleeper]) {
-            let pid = nix::unistd::Pid::from_raw(pid);
-            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+            let _ = signals::send(pid, libc::SIGKILL);
         }
         child.kill().unwrap();
         child.wait().unwrap();

@@ -414,7 +414,9 @@ impl Job {
             return;
         }
         if self.is_adopted() {
-            return self.members.kill();
+            self.members.stop();
+            self.members.kill_living();
+            return;
         }
         let _ = kill(UnixPid::from_raw(self.init), Signal::SIGKILL);
     }

@@ -12,6 +12,7 @@ use nix::sys::stat::fstat;
 use nix::sys::statfs::fstatfs;
 
 use super::memfd;
+use super::stat::file_system;
 
 /// include/uapi/linux/magic.h
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
@@ -40,9 +41,7 @@ pub fn page_on(device: u64) -> Option<u64> {
 /// Bytes of a page of a file of hugetlbfs, whoever has mounted that; `None`: it is another file.
 pub fn page_of(file: impl AsFd) -> Option<u64> {
     let found = fstatfs(file).ok()?;
-    // The type is a signed word on some machines.
-    let is_huge = found.filesystem_type().0 as u64 & 0xffff_ffff == HUGETLBFS_MAGIC;
-    is_huge.then(|| found.block_size() as u64)
+    (file_system(&found) == HUGETLBFS_MAGIC).then(|| found.block_size() as u64)
 }
 
 /// Makes an empty file of pages of so many bytes, a power of two. `flags`: further MFD_* bits.

@@ -9,6 +9,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
 use nix::sys::stat::FileStat;
+use nix::sys::statfs::Statfs;
 use nix::sys::time::TimeSpec;
 
 const SECOND: i64 = 1_000_000_000;
@@ -27,6 +28,11 @@ pub fn is_same_file(one: &FileStat, other: &FileStat) -> bool {
 pub fn major(device: u64) -> u32 {
     // Linux's device numbers fit into the 32 bits that bionic's dev_t has where words have 32.
     libc::major(device as libc::dev_t) as u32
+}
+
+/// The type of a file system, which is a signed word on some machines.
+pub fn file_system(found: &Statfs) -> u64 {
+    found.filesystem_type().0 as u64 & 0xffff_ffff
 }
 
 /// Minor number of a device.

@@ -182,6 +182,9 @@ pub fn set_exclusive(fd: impl AsFd) -> io::Result<()> {
     write_with(fd, libc::TIOCEXCL as u32, &0i32)
 }
 
+/// Major numbers of the slaves of pseudoterminals (Documentation/admin-guide/devices.txt).
+pub const SLAVE_MAJORS: std::ops::RangeInclusive<u32> = 136..=143;
+
 /// Bytes that a read of this side would return (TIOCINQ, ioctl_tty(2)); of a line that is being typed, none.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use procfs::process::Stat;
 use tracing::debug_span;
 
 use super::{DumpSettings, Quiesced};
@@ -46,6 +47,15 @@ pub struct Frozen {
     pub(super) remote_shells: Vec<Pid>,
     pub(super) copies: Copies,
     pub(super) seen: Taken,
+}
+
+/// The processes of a frozen job, living or dead, by their numbers on this machine.
+struct Looked {
+    nodes: BTreeMap<i32, ProcessNode>,
+    /// Sessions and groups of strangers in which some of them are.
+    strangers: BTreeSet<i32>,
+    /// What /proc says of them.
+    stats: BTreeMap<i32, Stat>,
 }
 
 /// Freezes a job, after files have been read that its image will have.
@@ -169,7 +179,7 @@ impl Frozen {
     pub fn quiesce(mut self) -> Result<Quiesced> {
         let looking = debug_span!("look").entered();
         doing::begin("looking at processes", Thing::Job);
-        let (nodes, strangers) = self.nodes()?;
+        let Looked { nodes, strangers, stats } = self.look()?;
         self.check_leaders(&nodes)?;
         self.check_root(&nodes)?;
         let namespaces = self.own_namespaces(&nodes)?;
@@ -181,7 +191,7 @@ impl Frozen {
             external: self.settings.external,
             shares_ipc: self.shares_ipc(),
             stdio: std::mem::take(&mut self.settings.stdio),
-            terminal: self.terminal(&nodes)?,
+            terminal: self.terminal(&nodes, &stats),
             is_adopted: matches!(self.settings.members, Members::Tree(_)),
             cluster: self.settings.cluster,
             machines: std::mem::take(&mut self.settings.machines),
@@ -304,10 +314,10 @@ impl Frozen {
         Ok(())
     }
 
-    /// Every process of the job, living or dead, by its number on this machine, and sessions and groups of strangers in which
-    /// some of them are.
-    fn nodes(&self) -> Result<(BTreeMap<i32, ProcessNode>, BTreeSet<i32>)> {
+    /// Looks at every process of the job.
+    fn look(&self) -> Result<Looked> {
         let (mut nodes, mut strangers) = (BTreeMap::new(), BTreeSet::new());
+        let mut stats = BTreeMap::new();
         let living = self.job.processes.iter().map(|process| (process.host_pid, process.leader));
         let others = self.job.stand_ins.iter().chain(&self.job.zombies).map(|pid| (*pid, *pid));
         let all: Vec<(i32, i32)> = living.chain(others).collect();
@@ -338,6 +348,7 @@ impl Frozen {
                 node.state = ProcessState::Alive;
             }
             nodes.insert(host_pid, node);
+            stats.insert(host_pid, stat);
         }
         for (child, parent) in parents {
             let ppid = match nodes.get(shown.get(&parent).unwrap_or(&parent)) {
@@ -359,17 +370,22 @@ impl Frozen {
         if let Members::Tree(tree) = &self.settings.members {
             strangers = outside::lead(tree, &mut nodes);
         }
-        Ok((nodes, strangers))
+        Ok(Looked { nodes, strangers, stats })
     }
 
     /// The job's terminal, with what a stranger's shows of itself by the processes alone.
-    fn terminal(&mut self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<Option<ConsoleTerminal>> {
-        Ok(match self.settings.terminal.take() {
+    fn terminal(
+        &mut self,
+        nodes: &BTreeMap<i32, ProcessNode>,
+        stats: &BTreeMap<i32, Stat>,
+    ) -> Option<ConsoleTerminal> {
+        match self.settings.terminal.take() {
             Some(ConsoleTerminal::Strangers(terminal)) => {
-                Some(ConsoleTerminal::Strangers(outside::terminal(terminal.index, nodes)?))
+                let terminal = outside::terminal(terminal.index, nodes, stats);
+                Some(ConsoleTerminal::Strangers(terminal))
             }
             other => other,
-        })
+        }
     }
 
     /// Thread numbers, for owners of descriptors.

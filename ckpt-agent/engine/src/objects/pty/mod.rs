@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, Pid, RelayEnd, RelayKind};
-use super::super::sys::tty::{self, WindowSize};
+use super::super::sys::tty::{self, SLAVE_MAJORS, WindowSize};
 use super::super::sys::{abi, stat};
 use super::{DumpContext, Fate, Found, Object, ObjectKind, Probe, RestoreContext, Saved};
 
@@ -34,8 +34,6 @@ pub use modes::Modes;
 const PTMX: (u64, u64) = (5, 2);
 /// Device number of /dev/tty.
 const TTY: (u64, u64) = (5, 0);
-/// Major numbers of slaves.
-const SLAVE_MAJORS: std::ops::RangeInclusive<u64> = 136..=143;
 
 /// An open file description of one side of a pseudoterminal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +140,7 @@ fn index(probe: &Probe) -> Result<Option<u32>> {
     // /dev/tty: the terminal that was the opener's controlling one.
     let (major, minor) = tty::device(&probe.copy)
         .map_err(|error| EngineError::system("ioctl TIOCGDEV", probe.link.clone(), error))?;
-    Ok(SLAVE_MAJORS.contains(&u64::from(major)).then_some(minor))
+    Ok(SLAVE_MAJORS.contains(&major).then_some(minor))
 }
 
 fn is_device(probe: &Probe, (major, minor): (u64, u64)) -> bool {
@@ -156,7 +154,7 @@ fn is_device(probe: &Probe, (major, minor): (u64, u64)) -> bool {
 
 fn is_slave(probe: &Probe) -> bool {
     probe.file_type() == abi::S_IFCHR
-        && SLAVE_MAJORS.contains(&u64::from(stat::major(probe.stat.st_rdev)))
+        && SLAVE_MAJORS.contains(&stat::major(probe.stat.st_rdev))
         && probe.flags & libc::O_PATH == 0
 }
 
@@ -332,8 +330,8 @@ fn owner(
     let stat = open.next().map(|probe| probe.stat).or_else(|| {
         let path = format!("/proc/{}/root/dev/pts/{index}", all[master?].probe.host_pid);
         let stat = nix::sys::stat::stat(path.as_str()).ok()?;
-        let is_it = SLAVE_MAJORS.contains(&u64::from(stat::major(stat.st_rdev)))
-            && stat::minor(stat.st_rdev) == index;
+        let is_it =
+            SLAVE_MAJORS.contains(&stat::major(stat.st_rdev)) && stat::minor(stat.st_rdev) == index;
         is_it.then_some(stat)
     })?;
     Some((stat.st_uid, stat.st_gid, stat.st_mode & 0o7777))

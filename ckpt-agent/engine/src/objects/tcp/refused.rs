@@ -9,7 +9,7 @@ use super::{DumpContext, Probe, tcp_info};
 pub(super) fn was_never_made(probe: &Probe, context: &mut DumpContext) -> Result<bool> {
     let info = tcp_info(probe)?;
     let word = |at: usize| info.get(at..at + 4).map(|bytes| bytes != [0; 4]);
-    let once_made = info[5] != 0 || word(68) != Some(false);
+    let once_made = info.get(5) != Some(&0) || word(68) != Some(false);
     // Segments that have come in (140). Else it was a router, or the time that was over.
     if !once_made && word(140) == Some(false) {
         context.warn(format!(

@@ -26,11 +26,10 @@ use crate::session::{Requests, SessionError};
 use crate::sys::exit_status;
 use crate::sys::pidfd::PidFd;
 use crate::sys::stat::{major, minor};
+use crate::sys::tty::SLAVE_MAJORS;
 
 /// How long killed processes may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(10);
-/// Major numbers of the slaves of pseudoterminals (Documentation/admin-guide/devices.txt).
-const SLAVES: std::ops::RangeInclusive<u32> = 136..=143;
 
 /// What identifies the other sides of a job's streams to a dump.
 type Streams = (Option<ConsoleTerminal>, HashMap<(u64, u64), StdioRole>);
@@ -189,7 +188,7 @@ impl Job {
         let root = tree.root();
         let (stat, _) = stat_and_status(root)?;
         let (kind, index) = stat.tty_nr();
-        let is_slave = |kind: u32| SLAVES.contains(&kind);
+        let is_slave = |kind: u32| SLAVE_MAJORS.contains(&kind);
         let mut terminal = u32::try_from(kind).is_ok_and(is_slave).then_some(index as u32);
         let roles = [StdioRole::Stdin, StdioRole::Stdout, StdioRole::Stderr];
         for (fd, role) in roles.into_iter().enumerate() {

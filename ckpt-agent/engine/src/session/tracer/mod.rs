@@ -171,7 +171,8 @@ impl Tracer {
     pub fn rest(&mut self, kill: bool) -> usize {
         let Some(members) = &self.rest else { return 0 };
         if kill {
-            members.kill();
+            members.stop();
+            members.kill_living();
         }
         members.living()
     }
