@@ -228,10 +228,13 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!members.list().unwrap().contains(&sleeper));
-        for pid in members.list().unwrap().into_iter().rev() {
-            kill(pid).unwrap();
-        }
+        let rest = members.list().unwrap();
+        rest.iter().rev().for_each(|pid| kill(*pid).unwrap());
         root.wait().unwrap();
+        // The others die when the kernel comes to it.
+        while rest.iter().any(|pid| !is_ended(*pid)) {
+            std::thread::yield_now();
+        }
         assert!(members.list().unwrap().is_empty());
     }
 
