@@ -238,19 +238,53 @@ impl Numbers {
     pub fn restarted(&self, shown: &Call, place: &str) -> Call {
         /// Clock numbers are small, addresses are not.
         const LOWEST_ADDRESS: u64 = 4096;
-        // The function that goes on with a sleep counts as part of the scheduler (__sched), which is passed over: some
-        // kernels show the one that has called it (__x64_sys_restart_syscall), or what called that.
-        let sleeps = ["nanosleep", "restart", "syscall"].iter().any(|name| place.contains(name));
-        let number = if sleeps {
-            if shown.arguments[0] < LOWEST_ADDRESS { self.clock_nanosleep } else { self.nanosleep }
-        } else if place.contains("futex") {
+        let is_known = !place.is_empty() && place != "0";
+        let number = if place.contains("futex") {
             self.futex
         } else if place.contains("poll") {
             // Where there is none, ppoll has taken its place, and is never restarted this way.
             self.poll.unwrap_or(shown.number)
+        } else if is_known {
+            // Sleeps are all that is left (struct restart_block). The function that goes on with one counts as part of the
+            // scheduler (__sched), which is passed over: kernels show the one that has called it
+            // (__x64_sys_restart_syscall), or what called that (do_int80_emulation).
+            if shown.arguments[0] < LOWEST_ADDRESS { self.clock_nanosleep } else { self.nanosleep }
         } else {
             shown.number
         };
         Call { number, ..*shown }
+    }
+
+    /// Where a call found by [`Numbers::restarted`] has a timespec that tells whether it is really the one with 64-bit
+    /// times: the rest that the kernel wrote, or what was asked for.
+    pub fn telling_timespec(&self, call: &Call) -> Option<u64> {
+        let [_, _, third, fourth, ..] = call.arguments;
+        let place = if call.number == self.clock_nanosleep && fourth == 0 {
+            third
+        } else if call.number == self.clock_nanosleep || call.number == self.futex {
+            fourth
+        } else {
+            0
+        };
+        (self.wide.is_some() && place != 0).then_some(place)
+    }
+
+    /// The call, or its twin with 64-bit times where the four words at its timespec can't be a narrow one's: the upper
+    /// halves of both fields are 0 then. (A whole number of seconds in two words looks like that if something small
+    /// follows; the thread sleeps up to a second longer then, never shorter.)
+    pub fn widened(&self, call: &Call, words: [u32; 4]) -> Call {
+        const SECOND: u32 = 1_000_000_000;
+        let Some(wide) = self.wide else { return *call };
+        let [_, upper_seconds, nanoseconds, upper_nanoseconds] = words;
+        let number = if upper_seconds != 0 || upper_nanoseconds != 0 || nanoseconds >= SECOND {
+            call.number
+        } else if call.number == self.clock_nanosleep {
+            wide.clock_nanosleep
+        } else if call.number == self.futex {
+            wide.futex
+        } else {
+            call.number
+        };
+        Call { number, ..*call }
     }
 }

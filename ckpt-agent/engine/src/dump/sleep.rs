@@ -74,7 +74,7 @@ impl Sleeps {
                 let place = || read_text(&format!("{folder}/wchan")).ok().flatten();
                 let numbers = Current::NUMBERS;
                 let call = if shown.number == numbers.restart_syscall {
-                    numbers.restarted(&shown, &place().unwrap_or_default())
+                    widened(numbers.restarted(&shown, &place().unwrap_or_default()), pid)
                 } else {
                     shown
                 };
@@ -173,6 +173,19 @@ impl Sleeps {
     }
 }
 
+/// The call, or its twin with 64-bit times if memory tells that it is that one: restart_syscall(2) hides which it was.
+fn widened(call: Call, pid: i32) -> Call {
+    let numbers = Current::NUMBERS;
+    let Some(place) = numbers.telling_timespec(&call) else { return call };
+    let mut bytes = [0; 16];
+    if ProcessMemory::of(pid).read(place, &mut bytes).is_err() {
+        return call;
+    }
+    let word =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    numbers.widened(&call, [word(0), word(4), word(8), word(12)])
+}
+
 /// /proc/PID/task/TID/syscall: number, six arguments, stack pointer, program counter.
 fn parse_syscall(text: &str) -> Option<(Call, u64)> {
     let mut words = text.split_ascii_whitespace();
@@ -214,6 +227,7 @@ fn clock_of(cpu: usize) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::arch::{Numbers, WIDE};
     use super::*;
 
     fn call(number: i64, arguments: [u64; 6]) -> Call {
@@ -273,6 +287,7 @@ mod tests {
         let shown = call(numbers.restart_syscall, [0x7000, 0, 0, 0, 0, 0]);
         assert_eq!(numbers.restarted(&shown, "hrtimer_nanosleep").number, numbers.nanosleep);
         assert_eq!(numbers.restarted(&shown, "do_syscall_64").number, numbers.nanosleep);
+        assert_eq!(numbers.restarted(&shown, "do_int80_emulation").number, numbers.nanosleep);
         assert_eq!(numbers.restarted(&shown, "futex_do_wait").number, numbers.futex);
         let by_clock = call(numbers.restart_syscall, [1, 0, 0x7000, 0, 0, 0]);
         assert_eq!(
@@ -280,6 +295,25 @@ mod tests {
             numbers.clock_nanosleep
         );
         assert_eq!(numbers.restarted(&shown, "0").number, numbers.restart_syscall);
+    }
+
+    #[test]
+    fn times_of_64_bits_are_told_by_memory() {
+        let numbers = Numbers { wide: Some(WIDE), ..Current::NUMBERS };
+        let sleep = call(numbers.clock_nanosleep, [1, 0, 0x7000, 0x8000, 0, 0]);
+        assert_eq!(numbers.telling_timespec(&sleep), Some(0x8000));
+        assert_eq!(numbers.widened(&sleep, [2, 0, 5, 0]).number, WIDE.clock_nanosleep);
+        assert_eq!(numbers.widened(&sleep, [2, 5, 7, 0]), sleep);
+        assert_eq!(numbers.widened(&sleep, [2, 0, u32::MAX, 0]), sleep);
+        let without = call(numbers.clock_nanosleep, [1, 0, 0x7000, 0, 0, 0]);
+        assert_eq!(numbers.telling_timespec(&without), Some(0x7000));
+        let wait = call(numbers.futex, [0x7000, 9, 1, 0x8000, 0, 0]);
+        assert_eq!(numbers.widened(&wait, [2, 0, 5, 0]).number, WIDE.futex);
+        let poll = call(numbers.ppoll, [0x7000, 1, 5, 0x8000, 0, 0]);
+        assert_eq!(numbers.telling_timespec(&poll), None);
+        let word = Numbers { wide: None, ..Current::NUMBERS };
+        assert_eq!(word.telling_timespec(&sleep), None);
+        assert_eq!(word.widened(&sleep, [2, 0, 5, 0]), sleep);
     }
 
     #[test]
