@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::programs::Program;
 
 /// Flags of every conformance program.
 const FLAGS: &[&str] = &["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
@@ -46,6 +49,43 @@ pub fn conformance(source: &Path, shared: &Path, folder: &Path) -> Result<PathBu
     let flags: Vec<&str> = words.chain(FLAGS.iter().copied()).collect();
     compile(compiler, &flags, &arguments, &program)?;
     Ok(program)
+}
+
+/// Compiles conformance programs, as many at a time as this machine has processors. `folder_of`: where each goes. The
+/// executables, in the programs' order.
+///
+/// # Errors
+/// When the compiler is missing or refuses a source.
+pub fn all_of_conformance(
+    programs: &[Program],
+    shared: &Path,
+    folder_of: impl Fn(&Program) -> PathBuf + Sync,
+) -> Result<Vec<PathBuf>, BuildError> {
+    let next = AtomicUsize::new(0);
+    let compile_some = || {
+        let mut made = Vec::new();
+        while let Some((at, program)) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            programs.get(at).map(|program| (at, program))
+        } {
+            made.push((at, conformance(&program.source, shared, &folder_of(program))?));
+        }
+        Ok(made)
+    };
+    let mut made = Vec::new();
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(compile_some)).collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(some) => made.extend(some?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(())
+    })?;
+    made.sort();
+    Ok(made.into_iter().map(|(_, executable)| executable).collect())
 }
 
 /// Compiles sources with any compiler (`mpicc.openmpi`, `musl-gcc`, ...).

@@ -128,17 +128,16 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     }
     job::be_patient(options.patience);
     let mut workspace = Workspace::new()?;
-    let executables: BTreeMap<PathBuf, PathBuf> = programs
-        .iter()
-        .map(|p| {
-            let program = match &options.programs {
-                // Where every account may execute it.
-                Some(_) => workspace.keep(&p.source.with_extension(""))?,
-                None => build::conformance(&p.source, &folder, &workspace.programs)?,
-            };
-            Ok((p.source.clone(), program))
-        })
-        .collect::<Result<_, Box<dyn std::error::Error>>>()?;
+    let places = match &options.programs {
+        // Where every account may execute them.
+        Some(_) => programs
+            .iter()
+            .map(|program| workspace.keep(&program.source.with_extension("")))
+            .collect::<Result<Vec<_>, _>>()?,
+        None => build::all_of_conformance(&programs, &folder, |_| workspace.programs.clone())?,
+    };
+    let executables: BTreeMap<PathBuf, PathBuf> =
+        programs.iter().map(|program| program.source.clone()).zip(places).collect();
     let without = options.without.map(|without| without.words(&workspace)).transpose()?;
     let wrapper = without.unwrap_or_default();
     let cases = cases(options, &programs, &executables, &wrapper)?;
@@ -162,11 +161,12 @@ fn build_for_later(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let refused = target.join("refused");
     std::fs::create_dir_all(&refused)?;
+    let place =
+        |program: &Program| if program.refused { refused.clone() } else { target.to_owned() };
+    build::all_of_conformance(programs, folder, place)?;
     for program in programs {
-        let place = if program.refused { &refused } else { target };
-        build::conformance(&program.source, folder, place)?;
         if let Some(name) = program.source.file_name() {
-            std::fs::copy(&program.source, place.join(name))?;
+            std::fs::copy(&program.source, place(program).join(name))?;
         }
     }
     Ok(())
