@@ -1,5 +1,8 @@
 //! Real programs under `ckptd`, three generations each.
 
+mod installed;
+mod jobs;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,6 +17,8 @@ use ckptd_tests::workspace::Workspace;
 use ckptd_tests::{build, processes};
 use clap::Parser;
 
+use jobs::Real;
+
 /// Checkpoint, kill, restart: that often.
 const GENERATIONS: usize = 3;
 /// Jobs go on until this file is in their working directory: no test depends on how fast the machine is.
@@ -22,11 +27,10 @@ const END: &str = "end";
 const LIMIT: Duration = Duration::from_secs(90);
 /// Time that the job runs between two checkpoints.
 const BETWEEN: Duration = Duration::from_millis(700);
-/// N-Queens: board and known count.
-const QUEENS: (&str, &str) = ("13", "N=13: 73712 solutions");
 
-/// Runs Open MPI, MPICH, python, redis, nginx, memcached, sort, SQLite, PostgreSQL, a bash pipeline and static binaries under ckptd,
-/// three generations each; node, Java and bubblewrap where they are installed.
+/// Runs Open MPI, MPICH, python, redis, nginx, memcached, sort, SQLite, PostgreSQL, make, a bash pipeline and static binaries under
+/// ckptd, three generations each; node, Java, bubblewrap, PyTorch, LAMMPS, Quantum ESPRESSO, GROMACS, octave, R, Go, ffmpeg, GNU
+/// parallel and vim in tmux where they are installed.
 #[derive(Parser)]
 struct Options {
     /// Programs to run: every one whose name contains one of these (all by default)
@@ -40,23 +44,6 @@ struct Options {
     /// List them
     #[arg(long)]
     list: bool,
-}
-
-/// A job of a real program.
-struct Real {
-    name: &'static str,
-    command: Vec<String>,
-    environment: Vec<(&'static str, &'static str)>,
-    /// A folder in the working directory that goes back with the job.
-    session: Option<&'static str>,
-    /// A line that says that the program is under way.
-    started: &'static str,
-    /// A line of the right answer.
-    answer: &'static str,
-    /// Known not to work yet: a failure is told, and does not fail the suite.
-    named: bool,
-    /// A program that it needs and that is not everywhere: large, and installed by nobody for this.
-    needs: Option<&'static str>,
 }
 
 /// Enough for one program after the other.
@@ -75,7 +62,8 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let mut workspace = Workspace::new()?;
-    let mut reals = reals(&workspace)?;
+    let mut reals = jobs::suite(&workspace)?;
+    reals.extend(installed::jobs(&workspace));
     reals.retain(|r| options.names.is_empty() || options.names.iter().any(|n| r.name.contains(n)));
     if options.list {
         reals.iter().for_each(|real| println!("{}", real.name));
@@ -86,7 +74,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let (mut passed, mut failed, mut named) = (0, 0, 0);
     for account in Account::available() {
         for real in &reals {
-            if let Some(missing) = real.needs.filter(|program| !is_installed(program)) {
+            if let Some(missing) = real.needs.iter().find(|program| !is_installed(program)) {
                 println!("skip {} {}: there is no {missing} here", real.name, account.name());
                 continue;
             }
@@ -128,106 +116,10 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     Ok(failed == 0)
 }
 
+/// Whether a program is in the path, or a file where its whole path says.
 fn is_installed(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).any(|folder| folder.join(program).exists())
-}
-
-/// The jobs; builds the MPI programs that they need.
-fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
-    let tests = workspace.repository.join("tests");
-    let source = tests.join("nqueens/nqueens.c");
-    let programs = &workspace.programs;
-    let (open_mpi, mpich) = (programs.join("nqueens"), programs.join("nqueens.mpich"));
-    build::compile("mpicc.openmpi", &["-O2"], &[&source], &open_mpi)?;
-    build::compile("mpicc.mpich", &["-O2"], &[&source], &mpich)?;
-    let script = |name: &str| tests.join("real").join(name).display().to_string();
-    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let queens = |launch: &str, program: &Path| {
-        let arguments = format!("{} --ballast 16 --chat 40 --until {END}", QUEENS.0);
-        words(&format!("{launch} {} {arguments}", program.display()))
-    };
-    let open_mpi_command = queens("mpirun.openmpi --oversubscribe -np 4", &open_mpi);
-    let real = |name, command, started, answer| Real {
-        name,
-        command,
-        environment: Vec::new(),
-        session: None,
-        started,
-        answer,
-        named: false,
-        needs: None,
-    };
-    let mut separable =
-        real("openmpi-separable", open_mpi_command.clone(), "rank 3 of 4", QUEENS.1);
-    // Set here too, so that the program alone runs as it does under ckptd.
-    separable.environment = vec![
-        ("OMPI_MCA_btl", "self,tcp"),
-        ("PMIX_MCA_gds", "hash"),
-        ("OMPI_MCA_mpi_preconnect_mpi", "1"),
-        ("OMPI_MCA_hwloc_base_binding_policy", "none"),
-    ];
-    let mut default = real("openmpi-default", open_mpi_command, "rank 3 of 4", QUEENS.1);
-    // What the user sets stays: these are Open MPI's own defaults.
-    default.environment = vec![
-        ("OMPI_MCA_btl", "self,vader,tcp"),
-        ("PMIX_MCA_gds", "ds21,ds12,hash"),
-        ("OMPI_MCA_mpi_preconnect_mpi", "0"),
-    ];
-    let mpich_command = queens("mpiexec.hydra -np 2", &mpich);
-    let mut mpich_separable =
-        real("mpich-separable", mpich_command.clone(), "rank 1 of 2", QUEENS.1);
-    mpich_separable.environment = vec![("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")];
-    // Debian's MPICH may hang in MPI_Finalize by itself over TCP, if a rank comes there early (nqueens.c tells why).
-    mpich_separable.command.extend(words("--settle 1000"));
-    let mpich_default = real("mpich-default", mpich_command, "rank 1 of 2", QUEENS.1);
-    let allreduce = format!(
-        "mpirun.openmpi --oversubscribe -np 3 /usr/bin/python3 {} {END}",
-        script("allreduce.py")
-    );
-    let allreduce = real("mpi4py", words(&allreduce), "rank 2 of 3", "allreduce: right");
-    let python = vec!["python3".to_owned(), script("threads.py"), END.to_owned()];
-    let redis = vec!["python3".to_owned(), script("redis.py"), END.to_owned()];
-    let sort = vec!["bash".to_owned(), script("sort.sh"), END.to_owned()];
-    let sqlite = vec!["python3".to_owned(), script("sqlite.py"), END.to_owned()];
-    let writers = vec!["python3".to_owned(), script("sqlitewriters.py"), END.to_owned()];
-    let folder = "database";
-    let postgres = ["python3", &script("postgres.py"), folder, END].map(str::to_owned);
-    let mut postgres = real("postgres", postgres.into(), "started", "postgres: right");
-    postgres.session = Some(folder);
-    let with = |program: &str, name: &str| vec![program.to_owned(), script(name), END.to_owned()];
-    let node = real("node", with("node", "node.mjs"), "started", "node: right");
-    let jvm = |name, collector: &str| {
-        let mut command = with("java", "Jvm.java");
-        command.splice(1..1, ["-Xmx256m".to_owned(), collector.to_owned()]);
-        Real { needs: Some("javac"), ..real(name, command, "started", "java: right") }
-    };
-    let nginx = real("nginx", with("python3", "nginx.py"), "started", "nginx: right");
-    let memcached =
-        real("memcached", with("python3", "memcached.py"), "started", "memcached: right");
-    let bubblewrap =
-        real("bubblewrap", with("bash", "bubblewrap.sh"), "started", "bubblewrap: right");
-    let pipeline = vec!["bash".to_owned(), script("pipeline.sh"), "2000".to_owned()];
-    Ok(vec![
-        separable,
-        real("python", python, "started", "python: right"),
-        real("sqlite-writers", writers, "started", "sqlite: right"),
-        real("redis", redis, "started", "redis: right"),
-        real("bash-pipeline", pipeline, "started", "pipeline: right"),
-        real("sort", sort, "started", "sort: right"),
-        real("sqlite", sqlite, "started", "sqlite: right"),
-        postgres,
-        Real { named: true, ..default },
-        mpich_separable,
-        mpich_default,
-        allreduce,
-        nginx,
-        memcached,
-        Real { needs: Some("bwrap"), ..bubblewrap },
-        Real { needs: Some("node"), ..node },
-        jvm("java-g1", "-XX:+UseG1GC"),
-        jvm("java-zgc", "-XX:+UseZGC"),
-    ])
 }
 
 fn generations(

@@ -1,0 +1,19 @@
+#!/bin/bash
+# GNU parallel with four jobs at a time, again and again until a file is there, for a second at least: all that they say must come
+# in order, and be what it was the first time, before "started".
+# usage: parallel.sh FILE
+set -euo pipefail
+end=$1
+compute() {
+    seq 40 | parallel --will-cite -j4 --keep-order 'seq {}000 | sha256sum; sleep 0.0{}; echo {#} {}'
+    seq 20000 | parallel --will-cite -j3 --keep-order --pipe --block 20k wc -l
+}
+right=$(compute)
+(($(wc -l <<< "$right") > 80))
+echo started
+SECONDS=0
+wrong=0
+while ((SECONDS < 1)) || [[ ! -e $end ]]; do
+    [[ $(compute) == "$right" ]] || wrong=$((wrong + 1))
+done
+((wrong)) && echo "parallel: wrong $wrong times" || echo "parallel: right"

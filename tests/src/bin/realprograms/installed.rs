@@ -1,0 +1,41 @@
+//! The jobs of programs that are large or not everywhere: they run where somebody has installed them.
+
+use ckptd_tests::workspace::Workspace;
+
+use super::END;
+use super::jobs::Real;
+
+/// The jobs, whether they can run here or not.
+pub fn jobs(workspace: &Workspace) -> Vec<Real> {
+    let real = workspace.repository.join("tests/real");
+    let job = |name, launch: &str, script: &str, answer, needs| {
+        let mut command: Vec<String> = launch.split(' ').map(str::to_owned).collect();
+        command.extend([real.join(script).display().to_string(), END.to_owned()]);
+        Real { needs, ..Real::new(name, command, "started", answer) }
+    };
+    vec![
+        job("pytorch", "/usr/bin/python3", "pytorch.py", "torch: right", &[TORCH]),
+        job("lammps", "bash", "lammps.sh", "lammps: right", &["lmp"]),
+        job(
+            "quantum-espresso",
+            "bash",
+            "quantumespresso.sh",
+            "quantumespresso: right",
+            &["pw.x", SILICON],
+        ),
+        job("gromacs", "bash", "gromacs.sh", "gromacs: right", &["gmx"]),
+        job("octave", "octave-cli --no-init-file", "octave.m", "octave: right", &["octave-cli"]),
+        job("rscript", "Rscript --vanilla", "statistics.R", "R: right", &["Rscript"]),
+        job("go", "bash", "go.sh", "go: right", &["go"]),
+        job("python-processes", "python3", "processes.py", "processes: right", &[]),
+        job("ffmpeg", "bash", "ffmpeg.sh", "ffmpeg: right", &["ffmpeg"]),
+        job("make", "bash", "make.sh", "make: right", &["make"]),
+        job("parallel", "bash", "parallel.sh", "parallel: right", &["parallel"]),
+        job("tmux", "bash", "tmux.sh", "tmux: right", &["tmux", "vim"]),
+    ]
+}
+
+/// Debian's PyTorch.
+const TORCH: &str = "/usr/lib/python3/dist-packages/torch";
+/// A pseudopotential that comes with Debian's Quantum ESPRESSO.
+const SILICON: &str = "/usr/share/espresso/pseudo/Si.pz-vbc.UPF";
