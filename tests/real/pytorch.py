@@ -18,7 +18,6 @@ THREADS = 3
 EPOCHS = 2
 
 end = sys.argv[1]
-start = time.monotonic()
 torch.set_num_threads(THREADS)
 torch.use_deterministic_algorithms(True)
 
@@ -50,6 +49,7 @@ def train():
 
 right = list(train())
 print("started", flush=True)
+start = time.monotonic()
 failures = []
 trainings = 0
 while not failures and (time.monotonic() - start < LEAST or not os.path.exists(end)):

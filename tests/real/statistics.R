@@ -4,7 +4,6 @@
 library(parallel)
 
 end <- commandArgs(trailingOnly = TRUE)[1]
-began <- proc.time()[["elapsed"]]
 
 compute <- function() {
     RNGkind("L'Ecuyer-CMRG")
@@ -27,6 +26,7 @@ compute <- function() {
 
 right <- compute()
 cat("started\n")
+began <- proc.time()[["elapsed"]]
 turns <- wrong <- 0
 while (proc.time()[["elapsed"]] - began < 1 || !file.exists(end)) {
     if (!identical(compute(), right)) wrong <- wrong + 1
