@@ -6,4 +6,5 @@ folder=$(mktemp -d)
 source=$(dirname "$0")/server.go
 GOCACHE=$folder/cache GOPATH=$folder/path CGO_ENABLED=0 go build -o "$folder/server" "$source"
 rm -rf "$folder/cache"
-exec "$folder/server" "$1"
+"$folder/server" "$1"
+rm -r "$folder"
