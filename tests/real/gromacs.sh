@@ -1,6 +1,6 @@
 #!/bin/bash
-# GROMACS with two ranks in threads: liquid argon, again and again until a file is there, for a second at least. Each run's
-# trajectory, velocities and energies must be those of the first, before "started", to the last bit.
+# GROMACS with two ranks in threads: liquid argon, again and again until a file is there, for a second at least. Each
+# run's trajectory, velocities and energies must be those of the first, before "started", to the last bit.
 # usage: gromacs.sh FILE
 set -euo pipefail
 end=$PWD/$1

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A melt of LAMMPS on two ranks of Open MPI, again and again until a file is there, for a second at least. What each run says
-# about temperature, energy and pressure, and where its atoms come to be, must be that of the first, before "started", to the last digit.
+# A melt of LAMMPS on two ranks of Open MPI, again and again until a file is there, for a second at least. What each
+# run says about temperature, energy and pressure, and where its atoms come to be, must be that of the first, before
+# "started", to the last digit.
 # usage: lammps.sh FILE
 set -euo pipefail
 end=$1

@@ -1,6 +1,6 @@
 #!/bin/bash
-# `make -j3` of a program of many files, again and again until a file is there, for a second at least: each object must be that of
-# the first time, before "started", and the program must compute the same.
+# `make -j3` of a program of many files, again and again until a file is there, for a second at least: each object must
+# be that of the first time, before "started", and the program must compute the same.
 # usage: make.sh FILE
 set -euo pipefail
 end=$PWD/$1

@@ -1,5 +1,5 @@
-% Octave: linear algebra, Fourier transforms, text and files, again and again until a file is there, for a second at least. Every
-% result must be that of the first time, before "started", to the last bit.
+% Octave: linear algebra, Fourier transforms, text and files, again and again until a file is there, for a second at
+% least. Every result must be that of the first time, before "started", to the last bit.
 % usage: octave-cli octave.m FILE
 % A statement first: a file that begins with a function is not run, but defines it.
 1;

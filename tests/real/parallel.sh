@@ -1,6 +1,6 @@
 #!/bin/bash
-# GNU parallel with four jobs at a time, again and again until a file is there, for a second at least: all that they say must come
-# in order, and be what it was the first time, before "started".
+# GNU parallel with four jobs at a time, again and again until a file is there, for a second at least: all that they
+# say must come in order, and be what it was the first time, before "started".
 # usage: parallel.sh FILE
 set -euo pipefail
 end=$1

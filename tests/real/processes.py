@@ -1,5 +1,5 @@
-"""Processes of multiprocessing and a loop of asyncio, until a file is there: a pool, queues, locks, shared memory, a server
-with its clients, subprocesses and timers. Every result is checked.
+"""Processes of multiprocessing and a loop of asyncio, until a file is there: a pool, queues, locks, shared memory, a
+server with its clients, subprocesses and timers. Every result is checked.
 
 usage: processes.py FILE
 """
@@ -75,7 +75,8 @@ async def converse(port, end, failures):
 async def spawn(end, failures):
     turn = 0
     while going(end):
-        child = await asyncio.create_subprocess_exec("tr", "a-z", "A-Z", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
+        pipe = asyncio.subprocess.PIPE
+        child = await asyncio.create_subprocess_exec("tr", "a-z", "A-Z", stdin=pipe, stdout=pipe)
         found, _ = await child.communicate(f"turn {turn}".encode())
         if found != f"TURN {turn}".encode() or child.returncode != 0:
             failures.append(f"turn {turn}: found {found!r}, {child.returncode}")

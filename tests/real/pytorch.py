@@ -1,5 +1,5 @@
-"""PyTorch on several threads: a network is trained again and again from the same seed, until a file is there. The loss of each
-step and the trained weights must be, to the last bit, those of the first training, which runs before "started".
+"""PyTorch on several threads: a network is trained again and again from the same seed, until a file is there. The loss
+of each step and the trained weights must be, to the last bit, those of the first training, which runs before "started".
 
 usage: pytorch.py FILE
 """
@@ -26,14 +26,16 @@ def train():
     """Trains a network; yields each step's loss, and at last a hash of the weights."""
     torch.manual_seed(1)
     model = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.3), nn.Linear(32 * 7 * 7, 64), nn.Tanh(), nn.Linear(64, 10),
+        nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Dropout(0.3), nn.Linear(32 * 7 * 7, 64), nn.Tanh(), nn.Linear(64, 10),
     )
     images, labels = torch.randn(256, 1, 28, 28), torch.randint(10, (256,))
     optimizer = torch.optim.Adam(model.parameters())
     measure = nn.CrossEntropyLoss()
     # Another process makes the batches and hands them over in shared memory.
-    batches = DataLoader(TensorDataset(images, labels), batch_size=32, shuffle=True, num_workers=1, persistent_workers=True)
+    samples = TensorDataset(images, labels)
+    batches = DataLoader(samples, batch_size=32, shuffle=True, num_workers=1, persistent_workers=True)
     for _ in range(EPOCHS):
         for image, label in batches:
             optimizer.zero_grad()

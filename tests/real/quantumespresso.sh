@@ -1,6 +1,7 @@
 #!/bin/bash
-# Quantum ESPRESSO's pw.x on two ranks of Open MPI: the energy and forces of silicon, again and again until a file is there, for a
-# second at least. All that each run says, but dates and times, must be what the first one said, before "started", to the last digit.
+# Quantum ESPRESSO's pw.x on two ranks of Open MPI: the energy and forces of silicon, again and again until a file is
+# there, for a second at least. All that each run says, but dates and times, must be what the first one said, before
+# "started", to the last digit.
 # usage: quantumespresso.sh FILE
 set -euo pipefail
 end=$1

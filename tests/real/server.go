@@ -1,5 +1,5 @@
-// Go: an HTTP server and its clients, timers, channels, files and subprocesses, until a file is there, for a second at least.
-// Every answer is computed again and compared.
+// Go: an HTTP server and its clients, timers, channels, files and subprocesses, until a file is there, for a second at
+// least. Every answer is computed again and compared.
 // usage: server FILE
 package main
 

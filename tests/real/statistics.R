@@ -1,5 +1,5 @@
-# R: random numbers, models, text and processes of its own, again and again until a file is there, for a second at least. Every
-# result must be that of the first time, before "started", to the last bit.
+# R: random numbers, models, text and processes of its own, again and again until a file is there, for a second at
+# least. Every result must be that of the first time, before "started", to the last bit.
 # usage: Rscript statistics.R FILE
 library(parallel)
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# vim within tmux: a line is typed after the other, until a file is there, for a second at least; a client stays with the server all
-# the time. In the end all lines are in the file that vim writes.
+# vim within tmux: a line is typed after the other, until a file is there, for a second at least; a client stays with
+# the server all the time. In the end all lines are in the file that vim writes.
 # usage: tmux.sh FILE
 set -euo pipefail
 end=$1
