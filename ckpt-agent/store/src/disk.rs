@@ -33,8 +33,8 @@ pub trait Disk: Send + Sync {
 pub trait DiskFile: Send {
     /// Appends all of `parts`, in order.
     fn append(&mut self, parts: &[&[u8]]) -> io::Result<()>;
-    /// Begins writing back what was appended, without waiting: where several files are made durable one after the other,
-    /// the first then waits for all of them at once.
+    /// Begins writing back what was appended, without waiting: where several files are made durable one after the
+    /// other, the first then waits for all of them at once.
     fn begin_sync(&mut self) {}
     /// Makes length and contents durable (fsync(2)).
     fn sync(&mut self) -> io::Result<()>;
