@@ -1,7 +1,7 @@
 /*
- * A job of a given size along one axis. Results are lines appended to a file that is not held open: "alone" is how many
- * nanoseconds the machine takes to make as much by itself, "ready" that all of it is there, "gap" that the job ran again
- * after it had stood still, and when (CLOCK_REALTIME).
+ * A job of a given size along one axis. Results are lines appended to a file that is not held open: "alone" is how
+ * many nanoseconds the machine takes to make as much by itself, "ready" that all of it is there, "gap" that the job
+ * ran again after it had stood still, and when (CLOCK_REALTIME).
  *
  * scale RESULTS processes|threads|descriptors|mappings|memory|connections N
  */
