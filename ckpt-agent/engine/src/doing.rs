@@ -79,7 +79,14 @@ impl fmt::Display for Activity {
 
 /// The cell of a thread, for others to look at.
 #[derive(Debug, Clone, Default)]
-pub struct Doing(Arc<Mutex<Option<Activity>>>);
+pub struct Doing(Arc<Mutex<Cell>>);
+
+#[derive(Debug, Default)]
+struct Cell {
+    last: Option<Activity>,
+    /// How often another thing was begun than the last one.
+    begun: u64,
+}
 
 thread_local! {
     static OWN: RefCell<Doing> = RefCell::default();
@@ -93,11 +100,18 @@ impl Doing {
 
     /// The last thing that its thread has begun.
     pub fn last(&self) -> Option<Activity> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).last
+    }
+
+    /// How many things its thread has begun so far, one after the other: to do the same again and again is no progress.
+    pub fn begun(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).begun
     }
 
     fn set(&self, activity: Option<Activity>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = activity;
+        let mut cell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cell.begun += u64::from(activity.is_some() && activity != cell.last);
+        cell.last = activity;
     }
 }
 
@@ -124,6 +138,17 @@ pub fn last() -> Option<Activity> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_another_thing_is_progress() {
+        let before = Doing::own().begun();
+        for fd in [3, 3, 3, 4, 5, 5] {
+            begin("reading", Thing::Descriptor { pid: 1, fd });
+        }
+        assert_eq!(Doing::own().begun() - before, 3);
+        nothing();
+        assert_eq!(Doing::own().begun() - before, 3);
+    }
 
     #[test]
     fn others_see_the_last_thing_begun() {

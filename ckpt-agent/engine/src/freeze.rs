@@ -12,7 +12,9 @@ use super::doing::{self, Thing};
 use super::error::{EngineError, Refusal, Result};
 use super::proc::{Members, children, is_io_worker, must_be_own, read_text, thread_numbers};
 use super::sys::schedule::{Ahead, Hurry};
-use super::trace::{Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any};
+use super::trace::{
+    Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any, wait_for,
+};
 
 /// A thread that has not stopped after this long may wait for a vfork child (vfork(2)): such a
 /// thread stops only after the child's exec or exit, so the child must run.
@@ -24,6 +26,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
 /// How many times as long as looking for vfork took the next such look is put off at least.
 const VFORK_REST: u32 = 8;
+/// From so many threads on that have not stopped yet, each is asked for by its number.
+const MANY: usize = 64;
 /// How many times its limit a freeze may take while threads go on stopping: new ones could be born for ever.
 const PATIENCE: u32 = 5;
 
@@ -145,6 +149,7 @@ pub fn freeze_knowing(
         limit,
         since,
         last_stop: since,
+        next: 0,
     };
     loop {
         let before = freezer.known.len();
@@ -180,6 +185,8 @@ struct Freezer {
     since: Instant,
     /// When a thread was last seen to stop, or to be asked to.
     last_stop: Instant,
+    /// Where the look at those that have not stopped goes on.
+    next: i32,
 }
 
 impl Drop for Freezer {
@@ -304,7 +311,7 @@ impl Freezer {
         self.last_stop = begun;
         while !self.running.is_empty() {
             let looked = Instant::now();
-            match wait_any()? {
+            match self.next_report()? {
                 Some(StopReport::Stopped { tid, group }) => {
                     self.last_stop = looked;
                     trace!(tid, "stopped");
@@ -351,6 +358,24 @@ impl Freezer {
             }
         }
         Ok(())
+    }
+
+    /// What is reported of a thread that has not stopped yet, or of any other. Of many threads, each is asked for by
+    /// its number, one after the other: asked for any, the kernel looks each time at all that stand.
+    fn next_report(&mut self) -> Result<Option<StopReport>> {
+        if self.running.len() < MANY {
+            return wait_any();
+        }
+        let (before, after) = (..self.next, self.next..);
+        let turn = self.running.range(after).chain(self.running.range(before));
+        for (tid, _) in turn {
+            let found = wait_for(*tid)?;
+            if found.is_some() {
+                self.next = tid.saturating_add(1);
+                return Ok(found);
+            }
+        }
+        wait_any()
     }
 
     /// A thread stands. One of the kernel's own that has come since runs on: it has no place in the program where it
@@ -523,6 +548,29 @@ mod tests {
         if unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } == 0 {
             wait_for_ever();
         }
+    }
+
+    #[test]
+    fn more_than_are_asked_for_together_stop() {
+        let script = format!("for i in $(seq {}); do sleep 60 & done; wait", MANY + 20);
+        let mut shell = std::process::Command::new("sh").args(["-c", &script]).spawn().unwrap();
+        let init = shell.id() as i32;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while descendants(init).unwrap().len() < MANY + 20 && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let job = freeze(&Members::Below(init), BTreeSet::new(), Duration::from_secs(2)).unwrap();
+        assert_eq!((job.processes.len(), job.zombies.len()), (MANY + 20, 0));
+        for process in &job.processes {
+            let path = format!("/proc/{}/stat", process.host_pid);
+            let stat = std::fs::read_to_string(path).unwrap();
+            assert!(process.threads.len() == 1 && state(&stat) == Some('t'), "{stat}");
+        }
+        drop(job);
+        for pid in descendants(init).unwrap() {
+            let _ = nix::sys::signal::kill(Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        }
+        shell.wait().unwrap();
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub trait Disk: Send + Sync {
 pub trait DiskFile: Send {
     /// Appends all of `parts`, in order.
     fn append(&mut self, parts: &[&[u8]]) -> io::Result<()>;
+    /// Begins writing back what was appended, without waiting: where several files are made durable one after the
+    /// other, the first then waits for all of them at once.
+    fn begin_sync(&mut self) {}
     /// Makes length and contents durable (fsync(2)).
     fn sync(&mut self) -> io::Result<()>;
 }
@@ -91,9 +94,6 @@ impl RealFile {
     /// (mm/fadvise.c). It is advice: a file system that does not know it loses nothing.
     fn hand_over(&mut self) {
         let length = self.written - self.handed_over;
-        if length < WRITE_BACK_EVERY {
-            return;
-        }
         // A length that the call can't name goes without the advice.
         let (Ok(from), Ok(length)) = (self.handed_over.try_into(), length.try_into()) else {
             return;
@@ -122,8 +122,14 @@ impl DiskFile for RealFile {
             }
         }
         self.written += length;
-        self.hand_over();
+        if self.written - self.handed_over >= WRITE_BACK_EVERY {
+            self.hand_over();
+        }
         Ok(())
+    }
+
+    fn begin_sync(&mut self) {
+        self.hand_over();
     }
 
     fn sync(&mut self) -> io::Result<()> {

@@ -2,12 +2,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::disk::{Disk, DiskFile};
 use super::error::StoreError;
 use super::layout::{Layout, MARK, MARK_DRAFT, StoreLock};
 use super::sweep;
+
+/// Files of a draft that may be open at a time, waiting to be made durable.
+const MOST_UNSYNCED: usize = 64;
 
 /// The folder, the pack and the lock of a checkpoint in the making.
 pub(super) struct Draft {
@@ -16,6 +19,8 @@ pub(super) struct Draft {
     number: u64,
     /// In the order of their making.
     files: Vec<PathBuf>,
+    /// Those of them that are written and not durable yet. Locked, since threads share a writer to take buffers.
+    unsynced: Mutex<Vec<(PathBuf, Box<dyn DiskFile>)>>,
     committed: bool,
     _lock: StoreLock,
 }
@@ -37,7 +42,15 @@ impl Draft {
         sweep::leftovers(&*disk, &layout)?;
         let folder = layout.checkpoint(number);
         disk.make_dir(&folder).map_err(|error| StoreError::io("create", &folder, &error))?;
-        Ok(Self { disk, layout, number, files: Vec::new(), committed: false, _lock: lock })
+        Ok(Self {
+            disk,
+            layout,
+            number,
+            files: Vec::new(),
+            unsynced: Mutex::default(),
+            committed: false,
+            _lock: lock,
+        })
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -72,8 +85,33 @@ impl Draft {
             .map_err(|error| StoreError::io("write", &path, &error))
     }
 
+    /// Writes a whole file into the checkpoint's folder, which is durable once [`Draft::sync_folders`] has returned. A
+    /// file system with a journal waits for the disk once for many files where it has begun with all of them.
+    pub(super) fn write_later(&mut self, name: &str, text: &[u8]) -> Result<(), StoreError> {
+        let path = self.folder().join(name);
+        let mut file =
+            self.create(&path).map_err(|error| StoreError::io("create", &path, &error))?;
+        file.append(&[text]).map_err(|error| StoreError::io("write", &path, &error))?;
+        file.begin_sync();
+        let unsynced = self.unsynced.get_mut().unwrap_or_else(PoisonError::into_inner);
+        unsynced.push((path, file));
+        if unsynced.len() < MOST_UNSYNCED {
+            return Ok(());
+        }
+        self.sync_files()
+    }
+
+    fn sync_files(&mut self) -> Result<(), StoreError> {
+        let unsynced = self.unsynced.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (path, mut file) in unsynced.drain(..) {
+            file.sync().map_err(|error| StoreError::io("write", &path, &error))?;
+        }
+        Ok(())
+    }
+
     /// Makes every name durable that leads to the checkpoint and its pack.
-    pub(super) fn sync_folders(&self) -> Result<(), StoreError> {
+    pub(super) fn sync_folders(&mut self) -> Result<(), StoreError> {
+        self.sync_files()?;
         let layout = &self.layout;
         let folders =
             [layout.packs(), self.folder(), layout.checkpoints(), layout.job().to_path_buf()];

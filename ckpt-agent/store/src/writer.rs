@@ -224,7 +224,7 @@ impl IndexWriter {
                 return Err(StoreError::IndexSize { name: name.to_owned(), limit: MAX_INDEX });
             }
         }
-        self.draft.write(name, &text)?;
+        self.draft.write_later(name, &text)?;
         let (length, hash) = (text.len() as u64, ChunkHash::of(&text));
         self.totals.index += length;
         self.names.insert(name.to_owned());

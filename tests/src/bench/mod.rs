@@ -11,6 +11,7 @@ pub mod limits;
 pub mod moving;
 pub mod queens;
 pub mod report;
+pub mod scale;
 pub mod splits;
 pub mod subject;
 pub mod svg;

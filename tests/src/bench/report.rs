@@ -32,9 +32,10 @@ const THROTTLE: &str = "nqueens-throttled.json";
 const WEIGHTS: &str = "nqueens-weights.json";
 const SWEEP: &str = "intervals.json";
 /// Benchmarks that write a table of figures and one picture.
-const PLAIN: [(&str, &str, &str); 2] = [
+const PLAIN: [(&str, &str, &str); 3] = [
     ("engine", "Pause, image, restart, and what checkpoints cost", "engine"),
     ("cluster", "The loss of a node, phase by phase; departures and newcomers", "cluster"),
+    ("scale", "How costs grow with the size of one job", "scale"),
 ];
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em;background:#f6f8fa;\
 color:#1f2328}table{border-collapse:collapse;margin:1em 0}td,th{text-align:left;padding:.3em .8em;\

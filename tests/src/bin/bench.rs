@@ -9,7 +9,8 @@ use ckptd_tests::bench::kept::Kept;
 use ckptd_tests::bench::report::{self, Results};
 use ckptd_tests::bench::subject::Setting;
 use ckptd_tests::bench::{
-    chart, cluster, coordinator, engine, moving, splits, sweep, throttle, timeline, weights, wires,
+    chart, cluster, coordinator, engine, moving, scale, splits, sweep, throttle, timeline, weights,
+    wires,
 };
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;
@@ -32,6 +33,14 @@ enum What {
         /// Figures to measure: pause-large, durable, pause-small, pause-shared, restart, between, cpu (all
         /// by default)
         figures: Vec<String>,
+    },
+    /// How freeze, pause, write and restart grow with the size of one job: a unit of the largest beside one of the smallest
+    Scale {
+        /// Smaller jobs, each once instead of three times
+        #[arg(long)]
+        quick: bool,
+        /// Axes: processes, threads, descriptors, mappings, memory, connections (all by default)
+        axes: Vec<String>,
     },
     /// What the loss of a node costs, phase by phase, on a cluster of three; what an announced departure costs
     /// beside it, and whether a newcomer brings what was predicted
@@ -90,6 +99,7 @@ enum What {
 fn main() -> ExitCode {
     let outcome = match Options::parse().what {
         What::Engine { quick, figures } => run(quick, &figures),
+        What::Scale { quick, axes } => run_scale(quick, &axes),
         What::Cluster { quick, moves } => run_cluster(quick, moves),
         What::Traffic { quick } => run_traffic(quick),
         What::Nqueens { quick, only, fresh } => run_nqueens(quick, &only, fresh),
@@ -107,19 +117,22 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(quick: bool, wanted: &[String]) -> Result<bool, Box<dyn std::error::Error>> {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
-    let target = repository.join("target/bench");
-    std::fs::create_dir_all(&target)?;
+/// What a benchmark of one machine needs, with a folder on a real disk.
+fn setting(quick: bool, rounds: usize) -> Result<(Setting, PathBuf), Box<dyn std::error::Error>> {
+    let (repository, target) = folders()?;
     let ckptd = std::env::var_os("CKPTD").map(PathBuf::from);
     let ckptd = ckptd.unwrap_or_else(|| repository.join("target/release/ckptd"));
     let ckptd = ckptd.canonicalize().map_err(|error| {
         format!("failed to find {}: {error}; tests/build builds it", ckptd.display())
     })?;
-    // On a real disk, and not below a session directory, whose files would travel with the job.
+    // Not below a session directory, whose files would travel with the job.
     let folder = tempfile::Builder::new().prefix("run-").tempdir_in(&target)?;
+    Ok((Setting { ckptd, repository, folder, rounds, quick }, target))
+}
+
+fn run(quick: bool, wanted: &[String]) -> Result<bool, Box<dyn std::error::Error>> {
     let rounds = if quick { 3 } else { 5 };
-    let setting = Setting { ckptd, repository, folder, rounds, quick };
+    let (setting, target) = setting(quick, rounds)?;
     let is_wanted = |keys: &[&str]| {
         wanted.is_empty() || wanted.iter().any(|name| keys.contains(&name.as_str()))
     };
@@ -145,6 +158,40 @@ fn run(quick: bool, wanted: &[String]) -> Result<bool, Box<dyn std::error::Error
     std::fs::write(target.join("engine.json"), serde_json::to_string_pretty(&json)? + "\n")?;
     std::fs::write(target.join("engine.svg"), chart::draw("ckptd: the engine", &figures))?;
     println!("\nwritten to {}", target.join("engine.{json,svg}").display());
+    Ok(complete)
+}
+
+fn run_scale(quick: bool, wanted: &[String]) -> Result<bool, Box<dyn std::error::Error>> {
+    if let Some(unknown) = wanted.iter().find(|name| scale::AXES.iter().all(|a| a.name != **name)) {
+        let known: Vec<&str> = scale::AXES.iter().map(|axis| axis.name).collect();
+        return Err(format!("there is no axis {unknown:?}; there are {}", known.join(", ")).into());
+    }
+    let rounds = if quick { 1 } else { 3 };
+    let (setting, target) = setting(quick, rounds)?;
+    println!("medians of {rounds}, beside each how it has grown for a unit; {}\n", machine());
+    let (mut figures, mut measured, mut complete) = (Vec::new(), Vec::new(), true);
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);
+    for axis in scale::AXES.iter().filter(|axis| is_wanted(axis.name)) {
+        match scale::measure(&setting, axis) {
+            Ok(found) => {
+                println!("{}", found.table());
+                figures.extend(found.figures(axis));
+                measured.push(found);
+            }
+            Err(error) => {
+                complete = false;
+                eprintln!("bench: failed to measure {}: {error}", axis.name);
+            }
+        }
+    }
+    verdicts(&figures);
+    let json = serde_json::json!({
+        "machine": machine(), "date": now(), "quick": quick, "figures": figures, "axes": measured,
+    });
+    std::fs::write(target.join("scale.json"), serde_json::to_string_pretty(&json)? + "\n")?;
+    let title = "ckptd: a unit of the largest job beside one of the smallest";
+    std::fs::write(target.join("scale.svg"), chart::draw(title, &figures))?;
+    println!("\nwritten to {}", target.join("scale.{json,svg}").display());
     Ok(complete)
 }
 

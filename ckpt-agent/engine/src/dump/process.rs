@@ -13,7 +13,7 @@ use super::super::freeze::{FrozenJob, StoppedProcess};
 use super::super::graph::{
     Credentials, Descriptor, IntervalTimer, OpenFile, PendingSignal, Pid, PosixTimer,
     ProcessAttributes, ProcessNode, ProcessState, ResourceLimit, RobustList, Rseq, SandboxFilter,
-    SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex,
+    SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex, to_sparse_hex,
 };
 use super::super::local_descriptors;
 use super::super::objects::paths;
@@ -367,7 +367,7 @@ pub fn ask_thread(
     for &note in Current::EXTENDED_SETS {
         let bytes = remote.thread().register_set_if_any(note)?;
         let bytes = bytes.filter(|bytes| Current::worth_keeping(note, bytes));
-        extended.extend(bytes.map(|bytes| (note, to_hex(&bytes))));
+        extended.extend(bytes.map(|bytes| (note, to_sparse_hex(&bytes))));
     }
     let results = remote.run(&batch)?;
     remote.checked("sigaltstack", results[stack.0])?;

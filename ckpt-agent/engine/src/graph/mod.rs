@@ -27,7 +27,7 @@ pub use blob::{Blob, BlobId, Span};
 pub use extended::ExtendedAttribute;
 pub use file::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind};
 pub use folder::{EntryKind, FolderEntry, WholeFolder};
-pub use hex::{from_hex, to_hex};
+pub use hex::{from_hex, from_sparse_hex, to_hex, to_sparse_hex};
 pub use inode::{CarriedInode, InodeId, Origin};
 pub use ipc::{IpcIdentity, IpcObjects, SemaphoreSet, SemaphoreUndo, SysvQueue};
 pub use mounts::{MountSource, MountedContent, MountedEntry, OwnMount};

@@ -165,7 +165,7 @@ pub struct ThreadImage {
     pub exit_status: u8,
     /// General registers as the architecture's PTRACE_GETREGSET gives them, hex.
     pub registers: String,
-    /// Extended state by regset number (NT_*), hex.
+    /// Extended state by regset number (NT_*), hex with its zeros counted ([`super::to_sparse_hex`]).
     pub extended: Vec<(u32, String)>,
     /// The rest of a relative sleep: a timespec (seconds, nanoseconds) and the address at which the call
     /// that the registers make expects it.

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 use super::super::arch::words::{WORD, from_words, to_words};
 use super::super::arch::{Architecture, Call as ArchCall, Current, Part};
 use super::super::error::{EngineError, Result};
-use super::super::graph::{IntervalTimer, PendingSignal, Pid, ThreadImage, from_hex};
+use super::super::graph::{
+    IntervalTimer, PendingSignal, Pid, ThreadImage, from_hex, from_sparse_hex,
+};
 use super::super::job_init::world::wants_numbers;
 use super::super::sys::rounds::Counter;
 use super::super::sys::trial::Call;
 use super::super::sys::{abi, schedule};
-use super::super::trace::{Batch, FOLLOW_CHILDREN, Remote, Scratch, StoppedThread};
+use super::super::trace::{Batch, FOLLOW_CHILDREN, LARGEST_SET, Remote, Scratch, StoppedThread};
 use super::held::Held;
 
 /// What threads of one process share.
@@ -357,7 +359,7 @@ pub fn furnish(
     }
     remote.drop_kept();
     for (note, bytes) in &thread.extended {
-        let bytes = from_hex(bytes)?;
+        let bytes = from_sparse_hex(bytes, LARGEST_SET)?;
         match Current::SET_TLS {
             Some((thread_pointer, call)) if thread_pointer == *note => {
                 let pointer = from_words(&bytes).first().copied().unwrap_or_default();

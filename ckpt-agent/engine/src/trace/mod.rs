@@ -15,5 +15,8 @@ mod vdso;
 pub use batch::{Batch, Ticket};
 pub use memory::{ProcessMemory, read_memory, write_memory};
 pub use remote::{FOLLOW_CHILDREN, Remote, SCRATCH_DATA, SCRATCH_SIZE, Scratch, find_kernel_entry};
-pub use thread::{RunningThread, SIGINFO, StopReport, StoppedThread, deliver, wait, wait_any};
+pub use thread::{
+    LARGEST_SET, RunningThread, SIGINFO, StopReport, StoppedThread, deliver, wait, wait_any,
+    wait_for,
+};
 pub use vdso::Vdso;

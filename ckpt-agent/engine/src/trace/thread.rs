@@ -20,6 +20,8 @@ mod shield;
 mod signals;
 mod traps;
 
+pub use registers::LARGEST_SET;
+
 use registers::registers;
 use traps::HeldTrap;
 
@@ -172,20 +174,33 @@ pub fn wait(tid: i32) -> Result<StopReport> {
     }
 }
 
-/// What is reported of any tracee of this operating-system thread, without blocking.
+/// What is reported of any tracee of this operating-system thread, without blocking. The kernel looks at one after the
+/// other, with a lock of those that stand: where there are many, [`wait_for`] one after the other takes less.
 ///
 /// # Errors
 /// Failed waits.
 pub fn wait_any() -> Result<Option<StopReport>> {
+    look_for(-1)
+}
+
+/// What is reported of this thread, without blocking.
+///
+/// # Errors
+/// Failed waits.
+pub fn wait_for(tid: i32) -> Result<Option<StopReport>> {
+    look_for(tid)
+}
+
+fn look_for(whom: i32) -> Result<Option<StopReport>> {
     let mut status = 0;
     let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
     loop {
         // SAFETY: `status` lives across the call.
-        match Errno::result(unsafe { libc::waitpid(-1, &mut status, options) }) {
+        match Errno::result(unsafe { libc::waitpid(whom, &mut status, options) }) {
             Ok(0) | Err(Errno::ECHILD) => return Ok(None),
             Ok(tid) => return Ok(Some(report(tid, status))),
             Err(Errno::EINTR) => {}
-            Err(errno) => return Err(failed("waitpid", -1, errno)),
+            Err(errno) => return Err(failed("waitpid", whom, errno)),
         }
     }
 }

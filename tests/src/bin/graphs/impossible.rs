@@ -439,8 +439,15 @@ pub const ALL: &[(&str, Change)] = &[
     ("extended registers at the edge", |d, _| {
         threads(d, |thread, _| {
             for set in thread["extended"].as_array_mut().into_iter().flatten() {
-                let digits = set[1].as_str().map_or(0, str::len);
-                set[1] = json!("f".repeat(digits));
+                let bytes = set[1].as_str().map_or(0, length);
+                set[1] = json!("ff".repeat(bytes));
+            }
+        })
+    }),
+    ("more extended registers than there is memory", |d, _| {
+        threads(d, |thread, _| {
+            for set in thread["extended"].as_array_mut().into_iter().flatten() {
+                set[1] = json!(format!("({})", u64::MAX / 2));
             }
         })
     }),
@@ -541,6 +548,14 @@ fn set_attribute(thread: &mut Value, name: &str, to: Value) {
         thread["attributes"] = json!({"personality": 0});
     }
     thread["attributes"][name] = to;
+}
+
+/// Bytes of hexadecimal text in which zeros may be counted: `7f(24)80`.
+fn length(text: &str) -> usize {
+    let parts = text.split(['(', ')']).enumerate();
+    parts
+        .map(|(at, part)| if at % 2 == 0 { part.len() / 2 } else { part.parse().unwrap_or(0) })
+        .sum()
 }
 
 fn set(value: &mut Value, key: &str, to: Value) -> bool {

@@ -8,7 +8,7 @@ use crate::sys::abi::PtraceRequest;
 
 const NT_PRSTATUS: usize = 1;
 /// Largest register set that is read: AMX tiles need 8 KiB and some.
-const LARGEST_SET: usize = 64 * 1024;
+pub const LARGEST_SET: usize = 64 * 1024;
 /// PTRACE_GET_THREAD_AREA (arch/arm/include/uapi/asm/ptrace.h)
 const GET_THREAD_AREA: PtraceRequest = 22;
 
