@@ -52,8 +52,9 @@ use protocol::launch::Kept;
 use super::arch::Part;
 use super::objects::Object;
 
-/// Version of graph.json and PROCESS.json. An older one is read, a newer one refused.
-pub const GRAPH_VERSION: u32 = 1;
+/// Version of graph.json and PROCESS.json. An older one is read, a newer one refused. Since 2, zeros in extended registers
+/// are counted.
+pub const GRAPH_VERSION: u32 = 2;
 
 /// Everything of a checkpoint but the memory of its processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
