@@ -47,13 +47,26 @@ pub(super) fn make(axis: &str, wanted: u64) -> Result<Room, Failure> {
 fn descriptors(wanted: u64, each: u64) -> Result<Room, Failure> {
     let needed = wanted * each + SPARE;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failure)?;
-    let raised = setrlimit(Resource::RLIMIT_NOFILE, soft.max(needed), hard.max(needed));
+    let limit = narrow(needed)?;
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, soft.max(limit), hard.max(limit));
     let most = match raised {
         Ok(()) => wanted,
-        Err(_) => wanted.min(round(hard.saturating_sub(SPARE) / each)),
+        Err(_) => wanted.min(round(wide(hard).saturating_sub(SPARE) / each)),
     };
     let why = format!("a process may have {hard} descriptors (RLIMIT_NOFILE)");
     Ok(Room { most, why, mappings: None })
+}
+
+/// Limits have 32 bits on machines of 32 bits.
+fn wide(limit: impl Into<u64>) -> u64 {
+    limit.into()
+}
+
+fn narrow<T: TryFrom<u64>>(limit: u64) -> Result<T, Failure>
+where
+    T::Error: std::fmt::Display,
+{
+    T::try_from(limit).map_err(failure)
 }
 
 fn mappings(wanted: u64) -> Result<Room, Failure> {
