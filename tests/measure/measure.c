@@ -5,54 +5,21 @@
  * measure RESULTS [--private MIB] [--shared MIB] [--threads N] [--watch] [--fresh MIB]
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <getopt.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "results.h"
 
 enum {
 	PAGE = 4096,
 	/* A pause that is longer than any the scheduler makes. */
 	LEAST_GAP_NS = 100 * 1000 * 1000,
 };
-
-static const char *results;
-
-static void die(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...)
-{
-	char line[128];
-	va_list arguments;
-	va_start(arguments, format);
-	int length = vsnprintf(line, sizeof line, format, arguments);
-	va_end(arguments);
-	int fd = open(results, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-	if (fd < 0 || write(fd, line, (size_t)length) != length)
-		die(results);
-	close(fd);
-}
-
-static int64_t now(clockid_t clock)
-{
-	struct timespec time;
-	clock_gettime(clock, &time);
-	return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
 
 static unsigned char *map(size_t bytes, int sharing)
 {

@@ -7,13 +7,8 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -21,8 +16,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "results.h"
 
 enum {
 	PAGE = 4096,
@@ -38,34 +33,6 @@ enum {
 	/* Descriptors beside those that are counted. */
 	SPARE = 256,
 };
-
-static const char *results;
-
-static void die(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...)
-{
-	char line[128];
-	va_list arguments;
-	va_start(arguments, format);
-	int length = vsnprintf(line, sizeof line, format, arguments);
-	va_end(arguments);
-	int fd = open(results, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-	if (fd < 0 || write(fd, line, (size_t)length) != length)
-		die(results);
-	close(fd);
-}
-
-static int64_t now(clockid_t clock)
-{
-	struct timespec time;
-	clock_gettime(clock, &time);
-	return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
 
 /* As many descriptors as are asked for, where a privilege allows it; else what is allowed. */
 static void raise_limit(rlim_t wanted)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::uio::{RemoteIoVec, process_vm_writev};
 use nix::unistd::Pid;
 
-use super::subject::{Setting, failure};
+use super::subject::{NAME, Setting, failure};
 use crate::job::Failure;
 
 /// Bytes of a MiB.
@@ -53,7 +53,7 @@ pub fn write_to_fresh_process(setting: &Setting, bytes: &[u8]) -> Result<f64, Fa
     let results = setting.folder.path().join("fresh-results");
     let _ = std::fs::remove_file(&results);
     let mib = (bytes.len() / MIB).to_string();
-    let child = Command::new(setting.program()?)
+    let child = Command::new(setting.program(NAME)?)
         .arg(&results)
         .args(["--fresh", &mib])
         .stdin(Stdio::null())

@@ -31,14 +31,14 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Builds the program that is measured.
+    /// Builds a program of `tests/measure`, once.
     ///
     /// # Errors
     /// No compiler.
-    pub fn program(&self) -> Result<PathBuf, Failure> {
-        let program = self.folder.path().join(NAME);
+    pub fn program(&self, name: &str) -> Result<PathBuf, Failure> {
+        let program = self.folder.path().join(name);
         if !program.exists() {
-            let source = self.repository.join("tests/measure/measure.c");
+            let source = self.repository.join(format!("tests/measure/{name}.c"));
             let flags = ["-std=gnu11", "-O1", "-Wall", "-Werror", "-pthread"];
             build::compile("cc", &flags, &[&source], &program).map_err(failure)?;
         }
@@ -65,7 +65,7 @@ impl Subject {
     /// # Errors
     /// When it does not come up.
     pub fn start(setting: &Setting, name: &str, arguments: &[&str]) -> Result<Self, Failure> {
-        let program = setting.program()?;
+        let program = setting.program(NAME)?;
         let home = setting.folder.path().join(name);
         let mut job = Job::new(&setting.ckptd, Account::Root, &home, name)?;
         let results = home.join("results");

@@ -5,7 +5,7 @@ mod room;
 mod spans;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -13,9 +13,10 @@ use serde::Serialize;
 use super::figure::{Figure, Sense, Series, median};
 use super::subject::{Setting, failure, pause_of};
 use crate::account::Account;
-use crate::build;
 use crate::job::{Failure, Job, be_patient};
 
+/// Name of the program.
+const NAME: &str = "scale";
 /// Each size is so many parts of an axis's largest.
 const PARTS: [u64; 4] = [8, 4, 2, 1];
 /// How much more a unit may cost in the largest job than in the smallest.
@@ -140,7 +141,7 @@ pub fn measure(setting: &Setting, axis: &Axis) -> Result<Measured, Failure> {
 }
 
 fn point(setting: &Setting, axis: &Axis, size: u64) -> Result<Point, Failure> {
-    let program = program(setting)?;
+    let program = setting.program(NAME)?;
     let name = format!("{}-{size}", axis.name);
     let home = setting.folder.path().join(&name);
     let (results, trace) = (home.join("results"), home.join("trace.json"));
@@ -177,16 +178,6 @@ fn point(setting: &Setting, axis: &Axis, size: u64) -> Result<Point, Failure> {
     drop(job);
     fs::remove_dir_all(&home).map_err(failure)?;
     Ok(point)
-}
-
-fn program(setting: &Setting) -> Result<PathBuf, Failure> {
-    let program = setting.folder.path().join("scale");
-    if !program.exists() {
-        let source = setting.repository.join("tests/measure/scale.c");
-        let flags = ["-std=gnu11", "-O1", "-Wall", "-Werror", "-pthread"];
-        build::compile("cc", &flags, &[&source], &program).map_err(failure)?;
-    }
-    Ok(program)
 }
 
 fn unix_ns() -> Result<f64, Failure> {

@@ -4,6 +4,7 @@ use std::fs;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+use super::PARTS;
 use crate::bench::subject::failure;
 use crate::job::Failure;
 
@@ -98,7 +99,7 @@ fn memory(wanted: u64) -> Result<Room, Failure> {
 
 /// So that all parts of it are whole.
 fn round(number: u64) -> u64 {
-    number / 8 * 8
+    number / PARTS[0] * PARTS[0]
 }
 
 #[cfg(test)]
