@@ -3,6 +3,7 @@
 # run's trajectory, velocities and energies must be those of the first, before "started", to the last bit.
 # usage: gromacs.sh FILE
 set -euo pipefail
+source "$(dirname "$0")/again.sh"
 end=$PWD/$1
 folder=$(mktemp -d)
 cd "$folder"
@@ -46,20 +47,18 @@ ref-t = 100
 input
 gmx -quiet grompp -f argon.mdp -c argon.gro -p argon.top -o argon.tpr > grompp 2>&1 || { cat grompp && false; }
 # Runs it, with its results in files of this name.
-simulate() {
+compute() {
     rm -f "$1".*
     gmx -quiet -nobackup mdrun -s argon.tpr -ntmpi 2 -ntomp 1 -reprod -pin off -deffnm "$1" > mdrun 2>&1 || cat mdrun
 }
-simulate right
+same() {
+    local results
+    for results in trr edr gro; do
+        cmp "right.$results" "found.$results" || return
+    done
+}
+compute right
 [[ -s right.trr && -s right.edr ]]
 echo started
-SECONDS=0
-wrong=0
-while ((SECONDS < 1)) || [[ ! -e $end ]]; do
-    simulate found
-    for results in trr edr gro; do
-        cmp "right.$results" "found.$results" || wrong=$((wrong + 1))
-    done
-done
+again gromacs "$end"
 rm -r "$folder"
-((wrong)) && echo "gromacs: wrong $wrong times" || echo "gromacs: right"

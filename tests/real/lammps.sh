@@ -4,6 +4,7 @@
 # "started", to the last digit.
 # usage: lammps.sh FILE
 set -euo pipefail
+source "$(dirname "$0")/again.sh"
 end=$1
 folder=$(mktemp -d)
 # Atoms leave their crystal; neighbours are found anew, and atoms pass from rank to rank.
@@ -27,19 +28,14 @@ run 250
 write_dump all custom atoms id x y z vx vy vz modify sort id format float %.17g
 input
 # Writes what the run says each 10 steps, and its atoms' places and velocities, into a file.
-melt() {
+compute() {
     (cd "$folder" && mpirun.openmpi --oversubscribe -np 2 lmp -in melt -log log > out)
     { sed -n '/^Step /,/^Loop time/ { /^Loop time/! p }' "$folder/log" && cat "$folder/atoms"; } > "$folder/$1"
 }
-melt right
+same() { cmp -s "$folder/right" "$folder/found"; }
+compute right
 # As many lines as there are steps that are told, and atoms.
 (($(wc -l < "$folder/right") > 25 + 864))
 echo started
-SECONDS=0
-wrong=0
-while ((SECONDS < 1)) || [[ ! -e $end ]]; do
-    melt found
-    cmp -s "$folder/right" "$folder/found" || wrong=$((wrong + 1))
-done
+again lammps "$end"
 rm -r "$folder"
-((wrong)) && echo "lammps: wrong $wrong times" || echo "lammps: right"

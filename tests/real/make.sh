@@ -3,6 +3,7 @@
 # be that of the first time, before "started", and the program must compute the same.
 # usage: make.sh FILE
 set -euo pipefail
+source "$(dirname "$0")/again.sh"
 end=$PWD/$1
 folder=$(mktemp -d)
 cd "$folder"
@@ -27,19 +28,14 @@ program: $(objects)
 	$(CC) -O2 -c -o $@ $<
 rules
 # Builds it, and writes what it computes and a hash of each object into a file.
-build() {
+compute() {
     rm -f program ./*.o
     make -j3 > log
     { ./program && sha256sum ./*.o; } > "$1"
 }
-build right
+same() { cmp right found; }
+compute right
 (($(wc -l < right) == 14))
 echo started
-SECONDS=0
-wrong=0
-while ((SECONDS < 1)) || [[ ! -e $end ]]; do
-    build found
-    cmp right found || wrong=$((wrong + 1))
-done
+again make "$end"
 rm -r "$folder"
-((wrong)) && echo "make: wrong $wrong times" || echo "make: right"

@@ -3,17 +3,19 @@
 # say must come in order, and be what it was the first time, before "started".
 # usage: parallel.sh FILE
 set -euo pipefail
+source "$(dirname "$0")/again.sh"
 end=$1
-compute() {
+say() {
     seq 40 | parallel --will-cite -j4 --keep-order 'seq {}000 | sha256sum; sleep 0.0{}; echo {#} {}'
     seq 20000 | parallel --will-cite -j3 --keep-order --pipe --block 20k wc -l
 }
-right=$(compute)
+compute() {
+    local said
+    said=$(say)
+    printf -v "$1" %s "$said"
+}
+same() { [[ $found == "$right" ]]; }
+compute right
 (($(wc -l <<< "$right") > 80))
 echo started
-SECONDS=0
-wrong=0
-while ((SECONDS < 1)) || [[ ! -e $end ]]; do
-    [[ $(compute) == "$right" ]] || wrong=$((wrong + 1))
-done
-((wrong)) && echo "parallel: wrong $wrong times" || echo "parallel: right"
+again parallel "$end"

@@ -4,6 +4,7 @@
 # "started", to the last digit.
 # usage: quantumespresso.sh FILE
 set -euo pipefail
+source "$(dirname "$0")/again.sh"
 end=$1
 folder=$(mktemp -d)
 cat > "$folder/silicon" << input
@@ -30,14 +31,9 @@ compute() {
     mpirun.openmpi --oversubscribe -np 2 pw.x -in "$folder/silicon" |
         grep -vE 'Program PWSCF|terminated on|CPU|cpu time' > "$folder/$1"
 }
+same() { cmp -s "$folder/right" "$folder/found"; }
 compute right
 grep -q '^! *total energy' "$folder/right" && grep -q 'JOB DONE' "$folder/right"
 echo started
-SECONDS=0
-wrong=0
-while ((SECONDS < 1)) || [[ ! -e $end ]]; do
-    compute found
-    cmp -s "$folder/right" "$folder/found" || wrong=$((wrong + 1))
-done
+again quantumespresso "$end"
 rm -r "$folder"
-((wrong)) && echo "quantumespresso: wrong $wrong times" || echo "quantumespresso: right"
