@@ -77,21 +77,26 @@ impl Draft {
 
     /// Writes a whole file into the checkpoint's folder, durably.
     pub(super) fn write(&mut self, name: &str, text: &[u8]) -> Result<(), StoreError> {
+        let (path, mut file) = self.fill(name, text)?;
+        file.sync().map_err(|error| StoreError::io("write", &path, &error))
+    }
+
+    fn fill(
+        &mut self,
+        name: &str,
+        text: &[u8],
+    ) -> Result<(PathBuf, Box<dyn DiskFile>), StoreError> {
         let path = self.folder().join(name);
         let mut file =
             self.create(&path).map_err(|error| StoreError::io("create", &path, &error))?;
-        file.append(&[text])
-            .and_then(|()| file.sync())
-            .map_err(|error| StoreError::io("write", &path, &error))
+        file.append(&[text]).map_err(|error| StoreError::io("write", &path, &error))?;
+        Ok((path, file))
     }
 
     /// Writes a whole file into the checkpoint's folder, which is durable once [`Draft::sync_folders`] has returned. A
     /// file system with a journal waits for the disk once for many files where it has begun with all of them.
     pub(super) fn write_later(&mut self, name: &str, text: &[u8]) -> Result<(), StoreError> {
-        let path = self.folder().join(name);
-        let mut file =
-            self.create(&path).map_err(|error| StoreError::io("create", &path, &error))?;
-        file.append(&[text]).map_err(|error| StoreError::io("write", &path, &error))?;
+        let (path, mut file) = self.fill(name, text)?;
         file.begin_sync();
         let unsynced = self.unsynced.get_mut().unwrap_or_else(PoisonError::into_inner);
         unsynced.push((path, file));

@@ -180,7 +180,8 @@ pub fn wait(tid: i32) -> Result<StopReport> {
 /// # Errors
 /// Failed waits.
 pub fn wait_any() -> Result<Option<StopReport>> {
-    look_for(-1)
+    // waitpid(2): any.
+    wait_for(-1)
 }
 
 /// What is reported of this thread, without blocking.
@@ -188,19 +189,15 @@ pub fn wait_any() -> Result<Option<StopReport>> {
 /// # Errors
 /// Failed waits.
 pub fn wait_for(tid: i32) -> Result<Option<StopReport>> {
-    look_for(tid)
-}
-
-fn look_for(whom: i32) -> Result<Option<StopReport>> {
     let mut status = 0;
     let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
     loop {
         // SAFETY: `status` lives across the call.
-        match Errno::result(unsafe { libc::waitpid(whom, &mut status, options) }) {
+        match Errno::result(unsafe { libc::waitpid(tid, &mut status, options) }) {
             Ok(0) | Err(Errno::ECHILD) => return Ok(None),
             Ok(tid) => return Ok(Some(report(tid, status))),
             Err(Errno::EINTR) => {}
-            Err(errno) => return Err(failed("waitpid", whom, errno)),
+            Err(errno) => return Err(failed("waitpid", tid, errno)),
         }
     }
 }
