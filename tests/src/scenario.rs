@@ -35,6 +35,8 @@ pub enum Mode {
     Three,
     /// Checkpoint, and a rehearsed restart from it; the job goes on.
     Rehearse,
+    /// Five checkpoints one after the other, kill -9, restart, twice: later images refer to what earlier ones have.
+    Series,
     /// The program runs already when ckptd comes to it; checkpoint, kill -9 of both, restart, twice.
     Adopt,
 }
@@ -48,6 +50,7 @@ impl Mode {
             Mode::Restart => "restart",
             Mode::Three => "three",
             Mode::Rehearse => "rehearse",
+            Mode::Series => "series",
             Mode::Adopt => "adopt",
         }
     }
@@ -141,16 +144,17 @@ impl Case<'_> {
 
     /// The checkpoints and restarts of the mode. An optional program's refusal ends them, with its reason.
     fn generations(&self, job: &mut Job, work: &Work) -> Result<Option<String>, Failure> {
-        let (rounds, kill) = match self.mode {
-            Mode::Plain => (0, false),
-            Mode::Continue => (2, false),
-            Mode::Restart => (1, true),
-            Mode::Three => (3, true),
-            Mode::Rehearse => (1, false),
-            Mode::Adopt => (2, true),
+        let (rounds, each, kill) = match self.mode {
+            Mode::Plain => (0, 0, false),
+            Mode::Continue => (1, 2, false),
+            Mode::Restart => (1, 1, true),
+            Mode::Three => (3, 1, true),
+            Mode::Rehearse => (1, 1, false),
+            Mode::Series => (2, 5, true),
+            Mode::Adopt => (2, 1, true),
         };
         let mut last = 0;
-        for _ in 0..rounds {
+        for taken in 1..=rounds * each {
             match job.checkpoint()? {
                 Checkpoint::Committed(number) if number > last => last = number,
                 Checkpoint::Committed(number) => {
@@ -167,7 +171,7 @@ impl Case<'_> {
             if self.mode == Mode::Rehearse {
                 rehearse(job, work, last, self.program.unrehearsable)?;
             }
-            if kill {
+            if kill && taken % each == 0 {
                 job.kill()?;
                 std::thread::sleep(self.program.pause);
                 job.restart(&[])?;

@@ -35,6 +35,7 @@ pub mod session;
 pub mod split;
 pub mod sys;
 pub mod trace;
+pub mod tracking;
 
 pub use error::{EngineError, Refusal, Result};
 

@@ -33,6 +33,8 @@ pub(super) struct Known {
     packs: HashMap<PackId, u64>,
     /// Of encrypted chunks, by pack and offset, the hash of what is stored.
     stored: StoredHashes,
+    /// The checkpoint that has them.
+    base: Option<Checkpoint>,
 }
 
 /// By pack and offset, the hash of a chunk's bytes as they are stored.
@@ -88,7 +90,12 @@ impl Known {
         // Of an encrypted chunk whoever has no key must be told what is stored.
         let told = |chunk: &ChunkRef| stored.contains_key(&(chunk.pack, chunk.offset));
         chunks.retain(|_, chunk| key.is_none() || told(chunk));
-        Ok(Self { chunks, packs, stored })
+        Ok(Self { chunks, packs, stored, base: Some(base) })
+    }
+
+    /// The checkpoint whose chunks these are.
+    pub(super) fn base(&self) -> Option<&Checkpoint> {
+        self.base.as_ref()
     }
 
     /// The place of a chunk.

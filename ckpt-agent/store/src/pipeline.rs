@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::budget::{Budget, EndsEarly};
+use super::checkpoint::Checkpoint;
 use super::chunk::{ChunkRef, Encoding, MAX_CHUNK, PackId};
 use super::disk::{Disk, RealDisk};
 use super::encode::Encoder;
@@ -152,6 +153,28 @@ impl Pipeline {
             .send(Submission { sequence, bytes })
             .map_err(|_| self.shared.budget.failure().unwrap_or(StoreError::ThreadLost))?;
         Ok(sequence)
+    }
+
+    /// The checkpoint whose chunks are referred to.
+    pub(super) fn base(&self) -> Option<&Checkpoint> {
+        self.shared.known.base()
+    }
+
+    /// As if the bytes of a known chunk had been handed over. `None`: it is not known, or is not referred to any more.
+    pub(super) fn refer(&self, chunk: &ChunkRef) -> Option<u64> {
+        let known = self.shared.known.place(&chunk.hash, chunk.length as usize)?;
+        if known != *chunk {
+            return None;
+        }
+        let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
+        lock(&self.shared.hashes).insert(sequence, chunk.hash);
+        lock(&self.shared.reused).insert(chunk.hash, known);
+        Some(sequence)
+    }
+
+    /// Whether a chunk has these bytes.
+    pub(super) fn is_of(&self, chunk: &ChunkRef, bytes: &[u8]) -> bool {
+        chunk.length as usize == bytes.len() && chunk.hash == self.shared.name(bytes)
     }
 
     /// An empty buffer of at least `capacity` bytes, a used one where there is one: its pages

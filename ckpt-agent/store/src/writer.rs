@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::blob::{Blob, PendingBlob};
+use super::checkpoint::Checkpoint;
 use super::chunk::{ChunkRef, Encoding, PackId};
 use super::draft::Draft;
 use super::error::StoreError;
@@ -86,6 +87,24 @@ impl CheckpointWriter {
         let sequence = self.pipeline.submit(bytes)?;
         self.tags.lock().unwrap_or_else(PoisonError::into_inner).push((sequence, tag));
         Ok(())
+    }
+
+    /// The committed checkpoint whose chunks this one refers to; `None`: all is stored.
+    pub fn base(&self) -> Option<&Checkpoint> {
+        self.pipeline.base()
+    }
+
+    /// Refers to a chunk of the [`base`](Self::base), as if its bytes had been handed over with this tag. False where it
+    /// is to be stored anew: the base's pack is hardly in use any more.
+    pub fn refer(&self, tag: u64, chunk: &ChunkRef) -> bool {
+        let Some(sequence) = self.pipeline.refer(chunk) else { return false };
+        self.tags.lock().unwrap_or_else(PoisonError::into_inner).push((sequence, tag));
+        true
+    }
+
+    /// Whether a chunk has exactly these bytes.
+    pub fn is_of(&self, chunk: &ChunkRef, bytes: &[u8]) -> bool {
+        self.pipeline.is_of(chunk, bytes)
     }
 
     /// Hands over all bytes of `source`, to its end.

@@ -9,7 +9,7 @@ use super::super::graph::{
     Watched,
 };
 use super::super::inodes::{self, segments};
-use super::super::objects::{BlobData, DumpContext, in_place, is_watched};
+use super::super::objects::{BlobData, DumpContext, in_place, is_watched, is_write_watched};
 use super::super::proc::Mapping;
 use super::super::sys::stat::{major, modified_ns_of};
 use super::mapped_file;
@@ -129,7 +129,8 @@ pub fn check_huge(host_pid: i32, smaps: &Mapping, context: &DumpContext) -> Resu
 pub fn check_watched(host_pid: i32, smaps: &Mapping, context: &DumpContext) -> Result<()> {
     let is_known = context.watched.contains_key(&host_pid);
     let what = "is watched by a userfaultfd of another process";
-    if is_watched(smaps) && !is_known { Err(refuse(smaps, what)) } else { Ok(()) }
+    let is_ours = is_write_watched(smaps) && context.tracking.watches(host_pid);
+    if is_watched(smaps) && !is_known && !is_ours { Err(refuse(smaps, what)) } else { Ok(()) }
 }
 
 /// Refuses a mapping that no image can hold.

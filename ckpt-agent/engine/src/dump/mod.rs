@@ -13,6 +13,7 @@ mod mapped_file;
 mod namespaces;
 mod offers;
 mod outside;
+mod earlier;
 pub(super) mod pages;
 mod posix_timers;
 mod process;

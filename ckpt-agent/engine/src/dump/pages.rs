@@ -10,6 +10,10 @@ use super::super::error::{EngineError, Result};
 
 /// Page categories of PAGEMAP_SCAN (include/uapi/linux/fs.h).
 mod category {
+    /// In memory whose writes are watched without waiting (UFFD_FEATURE_WP_ASYNC).
+    pub const WATCHED: u64 = 1;
+    /// Written since it was protected, or not protected at all.
+    pub const WRITTEN: u64 = 1 << 1;
     pub const FILE: u64 = 1 << 2;
     pub const PRESENT: u64 = 1 << 3;
     pub const SWAPPED: u64 = 1 << 4;
@@ -53,6 +57,8 @@ struct ScanArguments {
 
 /// _IOWR('f', 16, struct pm_scan_arg)
 const PAGEMAP_SCAN: u64 = 0xc060_6610;
+/// PM_SCAN_WP_MATCHING: protects what it finds.
+const PROTECTS: u64 = 1;
 /// Regions asked for at once.
 const REGIONS: usize = 4096;
 
@@ -63,6 +69,15 @@ pub struct Stored {
     pub pages: Vec<(u64, u64)>,
     /// Ranges of guard regions (MADV_GUARD_INSTALL).
     pub guards: Vec<(u64, u64)>,
+}
+
+/// What is known of a process's own pages by the watch of its writes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Watched {
+    /// Pages that were not written since they were protected.
+    pub unwritten: Vec<(u64, u64)>,
+    /// Pages of memory that is not watched.
+    pub unwatched: Vec<(u64, u64)>,
 }
 
 /// Looks into the page tables of one process.
@@ -121,6 +136,51 @@ impl Pagemap {
             Err(error) if is_unknown(&error) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// What the watch of the process's writes tells of its own pages between two addresses. Those that show a file's content,
+    /// or the kernel's page of zeros, are nobody's own and not told: a write makes new ones of them.
+    ///
+    /// # Errors
+    /// Failed reads; a kernel before Linux 6.7.
+    pub fn watched(&self, start: u64, end: u64) -> Result<Watched> {
+        let wanted = ScanArguments {
+            category_inverted: category::FILE | category::ZERO,
+            category_mask: category::FILE | category::ZERO,
+            category_anyof_mask: category::PRESENT | category::SWAPPED,
+            return_mask: category::WATCHED | category::WRITTEN,
+            ..ScanArguments::default()
+        };
+        let mut found = Watched::default();
+        self.scan(wanted, start, end, |region| {
+            if region.categories & category::WATCHED == 0 {
+                join(&mut found.unwatched, region.start, region.end);
+            } else if region.categories & category::WRITTEN == 0 {
+                join(&mut found.unwritten, region.start, region.end);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Protects the process's own pages between two addresses, as far as their writes are watched: from now on it is known
+    /// which of them are written. Pages on swap are left out, since marks of other kinds lie there, too.
+    ///
+    /// # Errors
+    /// As for [`watched`](Self::watched).
+    pub fn protect(&self, start: u64, end: u64) -> Result<()> {
+        let wanted = ScanArguments {
+            flags: PROTECTS,
+            category_inverted: category::FILE | category::ZERO,
+            category_mask: category::FILE
+                | category::ZERO
+                | category::PRESENT
+                | category::WATCHED
+                | category::WRITTEN,
+            return_mask: category::PRESENT,
+            ..ScanArguments::default()
+        };
+        self.scan(wanted, start, end, |_| Ok(()))
     }
 
     /// Whether the kernel has PAGEMAP_SCAN, as far as has been seen.

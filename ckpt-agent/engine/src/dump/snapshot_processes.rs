@@ -8,6 +8,7 @@ use super::super::freeze::StoppedProcess;
 use super::super::objects::DumpContext;
 use super::super::restore::Identity;
 use super::super::trace::{Batch, Vdso};
+use super::super::tracking::Unwritten;
 use super::areas::Planned;
 use super::process;
 use super::snapshot_process::SnapshotProcess;
@@ -22,6 +23,8 @@ pub(super) struct Reading {
     pub(super) vdso: Vdso,
     /// What it is, where the kernel does not know it.
     pub(super) identity: Option<Identity>,
+    /// Pages that were not written since earlier checkpoints.
+    pub(super) unwritten: Unwritten,
 }
 
 /// Makes all snapshot processes while no process of the job is a subreaper, or it would adopt them.

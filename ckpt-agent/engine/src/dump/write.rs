@@ -21,10 +21,12 @@ use super::super::sys::stat::modified_ns_of;
 use super::super::trace::ProcessMemory;
 use super::areas::{Plan, area, is_over_file};
 use super::detached;
+use super::earlier::{Earlier, Kept};
 use super::files::{MappedFiles, View, executable};
 use super::pages::Pagemap;
 use super::snapshot_process::is_alive;
 use super::stages::{ProcessDump, SnapshotData, is_not_inherited};
+use crate::tracking::Wish;
 use ckpt_store::{CheckpointWriter, ChunkRef, SealedCheckpoint, Totals, WriterOptions};
 
 /// Bytes of a chunk of a blob.
@@ -68,6 +70,17 @@ impl Writer<'_> {
         self.progress.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.store.submit(tag, bytes)?;
         Ok(tag)
+    }
+
+    /// As if a chunk of the base had been submitted; `None`: it must be.
+    fn refer(&mut self, chunk: &ChunkRef) -> Option<Tag> {
+        let tag = self.next;
+        if !self.store.refer(tag, chunk) {
+            return None;
+        }
+        self.next += 1;
+        self.progress.fetch_add(u64::from(chunk.length), Ordering::Relaxed);
+        Some(tag)
     }
 }
 
@@ -200,7 +213,8 @@ fn write_process(
     blobs: &mut Vec<PendingBlob>,
     files: &mut MappedFiles,
 ) -> Result<(ProcessImage, Vec<PendingWindow>)> {
-    let ProcessDump { host_pid, snapshot_pid, mut image, planned, early, guards } = process;
+    let ProcessDump { host_pid, snapshot_pid, mut image, planned, early, guards, unwritten } =
+        process;
     let writing = debug_span!("process", pid = image.pid, host_pid, bytes = Empty).entered();
     doing::begin("writing the memory of", Thing::Process(image.pid));
     let before = writer.progress.load(Ordering::Relaxed);
@@ -215,7 +229,8 @@ fn write_process(
     let mut smaps = read_smaps(snapshot_pid)?;
     add_policies(snapshot_pid, &mut smaps)?;
     let mut pagemap = Pagemap::of(snapshot_pid, data.page)?;
-    let mut pages = PageWriter::new(writer, snapshot_pid, data.page);
+    let earlier = Earlier::of(writer.store.base(), image.pid, &unwritten);
+    let mut pages = PageWriter::new(writer, snapshot_pid, earlier, data.page);
     for (address, bytes) in &early {
         pages.add_early(*address, bytes, is_over_file(&planned, *address));
     }
@@ -326,11 +341,13 @@ struct PageWriter<'w, 'p> {
     over_file: BTreeMap<u64, u64>,
     /// Pages already read, by address.
     early: BTreeMap<u64, Vec<u8>>,
+    /// Pages that an earlier image has.
+    earlier: Earlier,
     done: Vec<PendingWindow>,
 }
 
 impl<'w, 'p> PageWriter<'w, 'p> {
-    fn new(writer: &'w mut Writer<'p>, snapshot_pid: i32, page: u64) -> Self {
+    fn new(writer: &'w mut Writer<'p>, snapshot_pid: i32, earlier: Earlier, page: u64) -> Self {
         Self {
             writer,
             memory: ProcessMemory::of_copy(snapshot_pid),
@@ -338,6 +355,7 @@ impl<'w, 'p> PageWriter<'w, 'p> {
             wanted: BTreeMap::new(),
             over_file: BTreeMap::new(),
             early: BTreeMap::new(),
+            earlier,
             done: Vec::new(),
         }
     }
@@ -391,7 +409,30 @@ impl<'w, 'p> PageWriter<'w, 'p> {
         Ok(())
     }
 
+    /// What an earlier image has of a window, where it has all of it.
+    fn kept(&self, window: u64, bits: u64) -> Option<Kept> {
+        let is_early = self.early.range(window..window + WINDOW_PAGES * self.page).next().is_some();
+        let over_file = self.over_file.get(&window).copied().unwrap_or(0);
+        let kept = self.earlier.window(window, bits, over_file, self.page);
+        kept.filter(|_| !is_early)
+    }
+
+    /// Refers to what an earlier image has of a window. False where it is to be read.
+    fn keep(&mut self, window: u64, kept: Kept) -> bool {
+        if let Kept::Stored(pages, chunk) = kept {
+            let Some(tag) = self.writer.refer(&chunk) else { return false };
+            self.done.push(PendingWindow { address: window, pages, tag });
+        }
+        self.over_file.remove(&window);
+        true
+    }
+
     fn write(&mut self, window: u64, bits: u64) -> Result<()> {
+        let kept = self.kept(window, bits);
+        let verify = Wish::of_environment() == Wish::Verify;
+        if kept.is_some_and(|kept| !verify && self.keep(window, kept)) {
+            return Ok(());
+        }
         let page = self.page as usize;
         let count = bits.count_ones() as usize;
         let mut buffer = self.writer.store.take_buffer(count * page);
@@ -424,11 +465,27 @@ impl<'w, 'p> PageWriter<'w, 'p> {
         let must_keep = self.over_file.remove(&window).unwrap_or(0);
         let (pages, length) = drop_zeros(bits, must_keep, &mut buffer, page);
         buffer.truncate(length);
+        if kept.is_some_and(|kept| !self.is_as_kept(kept, pages, &buffer)) {
+            return Err(EngineError::odd(
+                format!("the memory at {window:#x}"),
+                "it was written, and nothing told of it",
+            ));
+        }
         if pages != 0 {
             let tag = self.writer.submit(buffer)?;
             self.done.push(PendingWindow { address: window, pages, tag });
         }
         Ok(())
+    }
+
+    /// Whether these pages are what an earlier image has.
+    fn is_as_kept(&self, kept: Kept, pages: u64, bytes: &[u8]) -> bool {
+        match kept {
+            Kept::Zeros => pages == 0,
+            Kept::Stored(stored, chunk) => {
+                pages == stored && self.writer.store.is_of(&chunk, bytes)
+            }
+        }
     }
 
     fn finish(mut self) -> Result<Vec<PendingWindow>> {

@@ -14,6 +14,7 @@ use super::super::graph::{
     Watched,
 };
 use super::super::inodes::ahead::{Copies, Taken};
+use super::super::tracking::Tracking;
 use super::super::inodes::copying::{Bytes, Copying};
 use super::super::job_init::UserOrder;
 use super::super::late::{Connecting, Installed, NamedSocket, Names};
@@ -149,6 +150,8 @@ pub struct DumpContext {
     pub leased: Leased,
     /// Files whose content is in the image, for the next time that files are read ahead.
     pub seen: Taken,
+    /// What is known of pages that were not written since earlier checkpoints.
+    pub tracking: Tracking,
 }
 
 /// A side of a relay in an agent's hands during a dump.

@@ -53,7 +53,7 @@ pub use regular::Regular;
 pub(crate) use socket_options::reads_option;
 pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};
 pub use unix::{Shown, UnixKind, UnixLink, UnixSocket, in_flight};
-pub use userfault::{Userfault, is_watched};
+pub use userfault::{Userfault, is_watched, is_write_watched};
 
 use serde::{Deserialize, Serialize};
 use tracing::debug_span;

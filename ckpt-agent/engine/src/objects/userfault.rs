@@ -60,6 +60,8 @@ impl ObjectKind for Userfault {
                 return Err(named(Refusal::new(what, "close it in all but one")));
             };
             let several = !owners.insert(*owner);
+            // Or what ckptd watches would be taken for the program's own.
+            context.tracking.let_go(*owner);
             let ranges = watched(*owner).map_err(|e| e.at(probe.pid, &probe.comm, probe.fd))?;
             if several && !ranges.is_empty() {
                 let what = "one of several userfaultfds of a process that watches memory";
@@ -77,6 +79,11 @@ impl ObjectKind for Userfault {
     fn when_divided(&self, _flags: i32) -> Fate {
         Fate::Undivided
     }
+}
+
+/// Whether this memory is watched as ckptd itself watches it, and in no other way.
+pub fn is_write_watched(smaps: &Mapping) -> bool {
+    smaps.has(b"uw") && !smaps.has(b"um") && !smaps.has(b"ui")
 }
 
 /// Whether anybody is told of faults in this memory.

@@ -535,5 +535,7 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         seen: Taken::default(),
         shown: Shown::default(),
         copying: Copying::default(),
+        tracking: Default::default(),
+        checkpoint: 0,
     })
 }

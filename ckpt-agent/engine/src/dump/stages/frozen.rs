@@ -21,12 +21,13 @@ use crate::inodes::ahead::{self, Copies, Taken};
 use crate::ipc;
 use crate::late::{Names, filters_of};
 use crate::leases::Leased;
-use crate::objects::{ConsoleTerminal, DumpContext, Object, is_watched};
+use crate::objects::{ConsoleTerminal, DumpContext, Object, is_watched, is_write_watched};
 use crate::proc::{
     Mapping, Members, add_policies, descriptor_numbers, inner_number, mounts, must_be_own,
     read_smaps, read_text, shown_by,
 };
 use crate::sys::pidfd::PidFd;
+use crate::tracking::Tracking;
 use crate::sys::schedule::Ahead;
 
 /// Mappings of a process that its children do not inherit as they are: found while it still runs.
@@ -79,7 +80,7 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     let looking = debug_span!("look").entered();
     settings.members.gather()?;
     let ahead = Ahead::begin();
-    let (not_inherited, without_rings) = find_not_inherited(&settings.members)?;
+    let (not_inherited, without_rings) = find_not_inherited(&settings.members, &settings.tracking)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
     let filters = filters_of(settings.init, settings.init)?.unwrap_or(0);
@@ -107,7 +108,10 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
 /// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, those of huge pages, and SysV segments. Reading smaps walks all page
 /// tables, which is why it is done before the job is stopped; what changes in between is noticed afterwards.
 /// Also processes that have no memory of an io_uring.
-fn find_not_inherited(members: &Members) -> Result<(NotInherited, BTreeSet<i32>)> {
+fn find_not_inherited(
+    members: &Members,
+    tracking: &Tracking,
+) -> Result<(NotInherited, BTreeSet<i32>)> {
     let (mut found, mut without_rings) = (NotInherited::new(), BTreeSet::new());
     for pid in members.list()? {
         doing::begin("looking at the memory of", Thing::HostProcess(pid));
@@ -124,6 +128,7 @@ fn find_not_inherited(members: &Members) -> Result<(NotInherited, BTreeSet<i32>)
         if mappings.iter().any(is_not_inherited) {
             add_policies(shown, &mut mappings)?;
         }
+        let is_tracked = tracking.watches(shown);
         let special: Vec<Mapping> = mappings
             .into_iter()
             .filter(|mapping| {
@@ -132,7 +137,7 @@ fn find_not_inherited(members: &Members) -> Result<(NotInherited, BTreeSet<i32>)
                     || mapping.has(b"ht")
                     || mapping.is_segment()
                     || mapping.is_ring()
-                    || is_watched(mapping)
+                    || is_watched(mapping) && !(is_tracked && is_write_watched(mapping))
             })
             .collect();
         if !special.is_empty() {
@@ -205,6 +210,7 @@ impl Frozen {
             network: namespaces.network(self.settings.init),
             mounts: namespaces.unchanged_mounts(self.settings.init),
             shown: self.settings.shown.clone(),
+            tracking: self.settings.tracking.clone(),
             huge_mounts: mounts::huge(&mounts_of(self.settings.init)?),
             ..DumpContext::default()
         };

@@ -25,6 +25,7 @@ use crate::inodes::copying::Copying;
 use crate::job_init::UserOrder;
 use crate::objects::{ConsoleTerminal, External, HeldRelay, Shown, StdioRole};
 use crate::proc::Members;
+use crate::tracking::Tracking;
 
 /// What a dump is told about the job.
 #[derive(Debug)]
@@ -66,4 +67,8 @@ pub struct DumpSettings {
     pub shown: Shown,
     /// How files and shared memory are copied.
     pub copying: Copying,
+    /// What is known of pages that were not written since earlier checkpoints.
+    pub tracking: Tracking,
+    /// The checkpoint that is taken.
+    pub checkpoint: u64,
 }

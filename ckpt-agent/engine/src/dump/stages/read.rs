@@ -33,6 +33,7 @@ use crate::inodes::segments;
 use crate::proc::{Mapping, around, read_maps, read_smaps, read_text, root_directory};
 use crate::restore::Identity;
 use crate::trace::{ProcessMemory, Remote, Vdso};
+use crate::tracking::{Looked, Unwritten};
 
 /// Instructions after which a thread is left in the vdso: its functions have a hundred or two, but one tries again
 /// while the kernel changes the time.
@@ -106,6 +107,7 @@ impl Quiesced {
             self.read_shared(processes, &readings, &windows, page)?;
             copying.record("bytes", copied.load(Ordering::Relaxed).saturating_sub(before));
         }
+        self.track_writes(processes, &mut readings, page)?;
         let snapshot_processes = make_snapshot_processes(processes, &readings, &self.context)?;
         let mut dumps = Vec::with_capacity(processes.len());
         for ((process, reading), snapshot_process) in
@@ -228,7 +230,8 @@ impl Quiesced {
         if let Some(node) = self.nodes.get_mut(&host_pid) {
             node.subreaper = inside.subreaper;
         }
-        Ok(Reading { stat, status, planned, inside, entry_point, vdso, identity })
+        let unwritten = Unwritten::new();
+        Ok(Reading { stat, status, planned, inside, entry_point, vdso, identity, unwritten })
     }
 
     /// How large the pages of attached segments are: by what was seen before the job stood, else by another look.
@@ -245,6 +248,48 @@ impl Quiesced {
                 window.mapping.page_size = smaps.page_size;
                 segments::tell_huge(&mut self.context.inodes[window.inode.0 as usize], &smaps);
             }
+        }
+        Ok(())
+    }
+
+    /// Which pages were not written since earlier checkpoints. Nothing is written to a process from here on until its copy
+    /// is there.
+    fn track_writes(
+        &mut self,
+        processes: &mut [StoppedProcess],
+        readings: &mut [Reading],
+        page: u64,
+    ) -> Result<()> {
+        let _tracking = debug_span!("writes").entered();
+        let tracking = self.context.tracking.clone();
+        tracking.retain(&processes.iter().map(|process| process.host_pid).collect());
+        // A ring writes to memory that is registered with it, whichever process submits the request.
+        let has_rings = self.collected.files.iter().any(|file| file.object.kind() == "io_uring");
+        for (process, reading) in processes.iter_mut().zip(readings) {
+            let host_pid = process.host_pid;
+            doing::begin("tracking the writes of", Thing::HostProcess(host_pid));
+            let own = |planned: &&Planned| {
+                let mapping = &planned.mapping;
+                !mapping.shared && !mapping.is_kernel() && !mapping.is_anonymous_huge()
+                    && self.context.huge_page_on(mapping.device).is_none()
+            };
+            let mappings: Vec<(u64, u64)> = reading
+                .planned
+                .iter()
+                .filter(own)
+                .map(|planned| (planned.mapping.start, planned.mapping.end))
+                .collect();
+            let looked = Looked {
+                host_pid,
+                began: reading.stat.starttime,
+                resident: reading.status.rssanon.unwrap_or(0).saturating_mul(1024),
+                mappings: &mappings,
+                hidden: has_rings || self.context.watched.contains_key(&host_pid),
+                checkpoint: self.frozen.settings.checkpoint,
+                page,
+            };
+            let mut remote = process.lend(reading.entry_point)?;
+            reading.unwritten = tracking.look(&mut remote, &looked)?;
         }
         Ok(())
     }
@@ -399,7 +444,8 @@ impl Quiesced {
             pages: Vec::new(),
             threads,
         };
-        Ok(ProcessDump { host_pid, snapshot_pid, image, planned: reading.planned, early, guards })
+        let (planned, unwritten) = (reading.planned, reading.unwritten);
+        Ok(ProcessDump { host_pid, snapshot_pid, image, planned, early, guards, unwritten })
     }
 
     /// Pages and guard regions of areas that the snapshot process has not inherited, read from the process itself. What

@@ -12,6 +12,7 @@ use crate::graph::{Graph, ProcessImage};
 use crate::objects::DumpContext;
 use crate::proc::Mapping;
 use crate::sys::schedule::Ahead;
+use crate::tracking::Unwritten;
 
 /// One process of a snapshot.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub struct ProcessDump {
     pub early: Vec<(u64, Vec<u8>)>,
     /// Guard regions (MADV_GUARD_INSTALL) that it did not inherit.
     pub guards: Vec<(u64, u64)>,
+    /// Pages that were not written since earlier checkpoints.
+    pub unwritten: Unwritten,
 }
 
 /// What is written once the job goes on. Can be sent to another thread.

@@ -11,6 +11,7 @@ use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::NO_ROOT;
 use crate::objects::{ConsoleTerminal, HeldRelay, Shown, StdioRole};
+use crate::tracking::Tracking;
 
 impl Job {
     /// What a dump of this job is told.
@@ -60,6 +61,8 @@ impl Job {
             seen: Taken::default(),
             shown: Shown::default(),
             copying: Copying::default(),
+            tracking: Tracking::default(),
+            checkpoint: 0,
         })
     }
 

@@ -28,6 +28,7 @@ use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::{InstanceOrder, Instruction, Report};
 use crate::objects::Shown;
+use crate::tracking::Tracking;
 use crate::proc::Members;
 use crate::session::job::{FREEZE_LIMIT, Job};
 use crate::session::previous::Whose;
@@ -68,6 +69,8 @@ pub struct Tracer {
     seen: Taken,
     /// Empty messages in the queues of Unix sockets that earlier looks have seen.
     shown: Shown,
+    /// What is known of pages that were not written since earlier checkpoints.
+    tracking: Tracking,
     /// The checkpoint in flight, from freeze to commit.
     checkpoint: Option<EnteredSpan>,
     quitting: bool,
@@ -94,6 +97,7 @@ impl Tracer {
             copying: Copying::default(),
             seen: Taken::default(),
             shown: Shown::default(),
+            tracking: Tracking::default(),
             checkpoint: None,
             quitting: false,
         }
@@ -228,6 +232,7 @@ impl Tracer {
         self.first_written = None;
         self.seen = Taken::default();
         self.shown = Shown::default();
+        self.tracking = Tracking::default();
     }
 
     /// For a restart that comes before the job's processes have ended, and for the job's removal.

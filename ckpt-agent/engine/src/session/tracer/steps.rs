@@ -101,7 +101,7 @@ impl Tracer {
         if self.held.is_some() {
             return Err(EngineError::odd("the job", "it is held"));
         }
-        let frozen = freeze_job(self.dump_settings(job)?)?;
+        let frozen = freeze_job(self.dump_settings(job, number)?)?;
         let (processes, threads) = frozen.counts();
         self.flight = Some((number, Stage::Frozen(frozen)));
         fault::point("freeze");
@@ -113,12 +113,14 @@ impl Tracer {
         Ok(())
     }
 
-    fn dump_settings(&self, job: &Job) -> Result<DumpSettings, EngineError> {
+    fn dump_settings(&self, job: &Job, checkpoint: u64) -> Result<DumpSettings, EngineError> {
         Ok(DumpSettings {
             machines: self.machines.clone(),
             copying: self.copying.clone(),
             seen: self.seen.clone(),
             shown: self.shown.clone(),
+            tracking: self.tracking.clone(),
+            checkpoint,
             ..job.dump_settings()?
         })
     }
@@ -137,7 +139,7 @@ impl Tracer {
         if let Some(names) = self.names()? {
             frozen.set_names(names);
         }
-        let mut quiesced = self.quiesce_soon(frozen)?;
+        let mut quiesced = self.quiesce_soon(frozen, number)?;
         quiesced.set_relay_states(std::mem::take(&mut self.relay_states));
         self.flight = Some((number, Stage::Quiesced(Box::new(quiesced))));
         fault::point("quiesce");
@@ -163,7 +165,7 @@ impl Tracer {
 
     /// What passes by itself is given a few moments to pass, with the job running. In a cluster all
     /// instances would have to run, so there the whole checkpoint is tried again.
-    fn quiesce_soon(&self, mut frozen: Frozen) -> Result<Quiesced, EngineError> {
+    fn quiesce_soon(&self, mut frozen: Frozen, number: u64) -> Result<Quiesced, EngineError> {
         if self.job.as_ref().is_some_and(Job::is_instance) {
             return frozen.quiesce();
         }
@@ -174,7 +176,7 @@ impl Tracer {
             }
             std::thread::sleep(MOMENT);
             let job = self.job.as_ref().ok_or_else(no_job)?;
-            frozen = freeze_job(self.dump_settings(job)?)?;
+            frozen = freeze_job(self.dump_settings(job, number)?)?;
         }
         frozen.quiesce()
     }

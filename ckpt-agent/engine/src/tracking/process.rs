@@ -1,0 +1,122 @@
+//! The watch of one process.
+
+use nix::errno::Errno;
+
+use super::super::dump::pages::Pagemap;
+use super::super::error::{EngineError, Result};
+use super::super::sys::pidfd::PidFd;
+use super::super::sys::userfault::{USER_MODE_ONLY, WriteWatch};
+use super::super::trace::Remote;
+use super::{Looked, Ranges, Unwritten};
+
+/// Of so many checkpoints it is known what was not written since: an image refers to one of those before the last, and
+/// some fail.
+const MOST_CHECKPOINTS: usize = 6;
+/// Each mapping is watched by a call of its own, while the process stands.
+const MOST_MAPPINGS: usize = 8192;
+
+/// What is known of a process.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    began: u64,
+    watch: WriteWatch,
+    unwritten: Unwritten,
+}
+
+impl Tracked {
+    /// Has the process make a descriptor, and takes it from it. `None`: it can't, or this kernel has none of the kind.
+    ///
+    /// # Errors
+    /// The process's end.
+    pub(super) fn begin(remote: &mut Remote<'_>, looked: &Looked<'_>) -> Result<Option<Self>> {
+        let watch = make(remote, looked.host_pid)?;
+        let unwritten = Unwritten::new();
+        Ok(watch.map(|watch| Self { began: looked.began, watch, unwritten }))
+    }
+
+    pub(super) fn began(&self) -> u64 {
+        self.began
+    }
+
+    /// Which pages were not written since earlier checkpoints; from now on it is watched what is written after this one.
+    ///
+    /// # Errors
+    /// What the kernel refuses; the process's end.
+    pub(super) fn look(
+        &mut self,
+        remote: &mut Remote<'_>,
+        looked: &Looked<'_>,
+    ) -> Result<Unwritten> {
+        if looked.mappings.len() > MOST_MAPPINGS {
+            return Err(EngineError::odd("the mappings", "too many"));
+        }
+        let pagemap = Pagemap::of(looked.host_pid, looked.page)?;
+        let (first, last) = match (looked.mappings.first(), looked.mappings.last()) {
+            (Some((start, _)), Some((_, end))) => (*start, *end),
+            _ => return Ok(Unwritten::new()),
+        };
+        let found = pagemap.watched(first, last)?;
+        let unwritten = Ranges::of(found.unwritten);
+        for since in self.unwritten.values_mut() {
+            *since = since.and(&unwritten);
+        }
+        let told = self.unwritten.clone();
+        self.watch_more(remote, looked, &found.unwatched)?;
+        pagemap.protect(first, last)?;
+        self.unwritten.insert(looked.checkpoint, Ranges::of(pagemap.watched(first, last)?.unwritten));
+        self.unwritten.retain(|_, since| !since.is_empty());
+        while self.unwritten.len() > MOST_CHECKPOINTS {
+            self.unwritten.pop_first();
+        }
+        Ok(told)
+    }
+
+    /// Watches mappings in which there are pages that are not watched.
+    fn watch_more(
+        &mut self,
+        remote: &mut Remote<'_>,
+        looked: &Looked<'_>,
+        unwatched: &[(u64, u64)],
+    ) -> Result<()> {
+        let unwatched = Ranges::of(unwatched.to_vec());
+        let mut is_new = false;
+        for (start, end) in looked.mappings {
+            if unwatched.within(*start, *end).next().is_none() {
+                continue;
+            }
+            let mut answer = self.watch.watch(*start, *end);
+            if answer == Err(Errno::ENOMEM) && !is_new {
+                // It has executed another program since.
+                let Some(watch) = make(remote, looked.host_pid)? else {
+                    return Err(EngineError::odd("userfaultfd", "can't be made again"));
+                };
+                (self.watch, is_new) = (watch, true);
+                self.unwritten.clear();
+                answer = self.watch.watch(*start, *end);
+            }
+            match answer {
+                Ok(()) => {}
+                // Somebody else watches it, or it is of a kind that can't be.
+                Err(Errno::EBUSY | Errno::EINVAL | Errno::EPERM) => continue,
+                Err(errno) => return Err(EngineError::system("watch", "memory", errno)),
+            }
+            for (start, end) in unwatched.within(*start, *end) {
+                self.watch
+                    .unprotect(start, end)
+                    .map_err(|errno| EngineError::system("watch", "pages", errno))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A watch of the process's memory, of which nothing stays in the process.
+fn make(remote: &mut Remote<'_>, host_pid: i32) -> Result<Option<WriteWatch>> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
+    let number = remote.raw(libc::SYS_userfaultfd, &[flags as u64])?;
+    let Ok(number) = u64::try_from(number) else { return Ok(None) };
+    let descriptor = PidFd::open(host_pid).and_then(|process| process.descriptor(number as i32));
+    remote.raw(libc::SYS_close, &[number])?;
+    // No descriptors left: then nothing is known of the process.
+    Ok(descriptor.ok().and_then(|descriptor| WriteWatch::begin(descriptor).ok()))
+}
