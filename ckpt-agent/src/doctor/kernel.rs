@@ -155,6 +155,11 @@ fn memory() -> Vec<Check> {
              Linux 6.7 has it",
         ),
         Check::wanted(
+            "write tracking",
+            probe::write_tracking(),
+            "each checkpoint reads all of a job's memory, not what was written since an earlier one; Linux 6.7 has it",
+        ),
+        Check::wanted(
             "guard regions",
             probe::guard_regions(),
             "a job of a newer machine that uses MADV_GUARD_INSTALL cannot be restarted here; Linux \

@@ -292,6 +292,62 @@ fn join(ranges: &mut Vec<(u64, u64)>, start: u64, end: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::userfault::WriteWatch;
+
+    /// Fresh memory of so many pages, its address, and how to write to one of them.
+    fn fresh(pages: usize) -> (u64, impl Fn(usize)) {
+        let page = crate::sys::page::page_size() as usize;
+        // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                pages * page,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        } as *mut u8;
+        let write = move |index: usize| {
+            assert!(index < pages);
+            // SAFETY: within the mapping, which is never unmapped.
+            unsafe { base.add(index * page).write_volatile(1) }
+        };
+        (base as u64, write)
+    }
+
+    #[test]
+    fn what_is_written_is_told_by_page() {
+        let Ok(watch) = WriteWatch::of_this_process() else { return };
+        let page = crate::sys::page::page_size();
+        let (start, write) = fresh(64);
+        let at = |index: u64| start + index * page;
+        (0..20).for_each(&write);
+        let map = Pagemap::of(std::process::id() as i32, page).unwrap();
+        let found = || map.watched(at(0), at(64)).unwrap();
+        assert_eq!(found(), Watched { unwritten: vec![], unwatched: vec![(at(0), at(20))] });
+        watch.watch(at(0), at(64)).unwrap();
+        watch.unprotect(at(0), at(20)).unwrap();
+        assert_eq!(found(), Watched::default());
+        map.protect(at(0), at(64)).unwrap();
+        assert_eq!(found().unwritten, [(at(0), at(20))]);
+        // One that was there, and one that comes.
+        write(7);
+        write(30);
+        assert_eq!(found().unwritten, [(at(0), at(7)), (at(8), at(20))]);
+        // SAFETY: pages of the mapping made above, which nothing else knows.
+        let thrown_away = unsafe {
+            libc::madvise(at(10) as *mut _, page as usize * 2, libc::MADV_DONTNEED)
+        };
+        assert_eq!(thrown_away, 0);
+        write(11);
+        assert_eq!(found().unwritten, [(at(0), at(7)), (at(8), at(10)), (at(12), at(20))]);
+        map.protect(at(0), at(64)).unwrap();
+        let all = [(at(0), at(10)), (at(11), at(20)), (at(30), at(31))];
+        assert_eq!(found().unwritten, all);
+        drop(watch);
+        assert_eq!(found(), Watched { unwritten: vec![], unwatched: all.to_vec() });
+    }
 
     #[test]
     fn both_ways_find_the_same() {

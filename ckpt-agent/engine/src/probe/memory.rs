@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use super::super::dump::page_size;
 use super::super::dump::pages::Pagemap;
+use super::super::sys::userfault::WriteWatch;
 use super::child::in_child;
 use super::error::ProbeError;
 
@@ -65,6 +66,29 @@ pub fn pagemap_scan() -> Result<(), ProbeError> {
         let mut map = Pagemap::of(own, page)?;
         map.stored(start, start + length as u64)?;
         if map.scans() { Ok(()) } else { Err(ProbeError::Absent) }
+    })
+}
+
+/// Which pages a process writes: a userfaultfd that nobody waits for, and PAGEMAP_SCAN.
+///
+/// # Errors
+/// Why not.
+pub fn write_tracking() -> Result<(), ProbeError> {
+    in_child(|| {
+        let (page, length) = fresh_page()?;
+        let (start, end) = (page as u64, page as u64 + length as u64);
+        // SAFETY: the page made above, which nothing else knows.
+        let write = |value| unsafe { page.cast::<u8>().write_volatile(value) };
+        write(1);
+        let watch = WriteWatch::of_this_process()?;
+        watch.watch(start, end)?;
+        let map = Pagemap::of(std::process::id() as i32, page_size())?;
+        map.protect(start, end)?;
+        let before = map.watched(start, end)?.unwritten;
+        write(2);
+        let after = map.watched(start, end)?.unwritten;
+        let is_told = before == [(start, end)] && after.is_empty();
+        if is_told { Ok(()) } else { Err(ProbeError::Absent) }
     })
 }
 

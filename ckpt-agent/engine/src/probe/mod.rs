@@ -11,6 +11,7 @@ mod tracing;
 pub use error::ProbeError;
 pub use memory::{
     executable_memory, guard_regions, pagemap_scan, privileged_userfaultfd, userfaultfd,
+    write_tracking,
 };
 pub use namespaces::{Inside, inside_namespaces, time_namespace};
 pub use numbers::{Numbers, numbers};

@@ -1,6 +1,6 @@
 //! userfaultfd(2) (include/uapi/linux/userfaultfd.h).
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 
@@ -31,6 +31,19 @@ const ASYNCHRONOUS: u64 = 1 << 15;
 pub struct WriteWatch(OwnedFd);
 
 impl WriteWatch {
+    /// Of this process.
+    ///
+    /// # Errors
+    /// Where userfaultfd(2) is not to be had, else as for [`begin`](Self::begin).
+    pub fn of_this_process() -> nix::Result<Self> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
+        // SAFETY: takes numbers only.
+        let number = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        let number = Errno::result(number)?;
+        // SAFETY: the kernel just returned this number for us alone.
+        Self::begin(unsafe { OwnedFd::from_raw_fd(number as i32) })
+    }
+
     /// Of the process that has made this descriptor by userfaultfd(2).
     ///
     /// # Errors
