@@ -44,7 +44,13 @@ impl Earlier {
 
     /// What the earlier image has of these pages of a window, and of no others. `over_file`: those where a file would show
     /// through if they were not stored. `None`: they must be read.
-    pub(super) fn window(&self, address: u64, pages: u64, over_file: u64, page: u64) -> Option<Kept> {
+    pub(super) fn window(
+        &self,
+        address: u64,
+        pages: u64,
+        over_file: u64,
+        page: u64,
+    ) -> Option<Kept> {
         if self.unwritten.is_empty() || pages & !self.unwritten.pages_from(address, page) != 0 {
             return None;
         }

@@ -336,9 +336,8 @@ mod tests {
         write(30);
         assert_eq!(found().unwritten, [(at(0), at(7)), (at(8), at(20))]);
         // SAFETY: pages of the mapping made above, which nothing else knows.
-        let thrown_away = unsafe {
-            libc::madvise(at(10) as *mut _, page as usize * 2, libc::MADV_DONTNEED)
-        };
+        let thrown_away =
+            unsafe { libc::madvise(at(10) as *mut _, page as usize * 2, libc::MADV_DONTNEED) };
         assert_eq!(thrown_away, 0);
         write(11);
         assert_eq!(found().unwritten, [(at(0), at(7)), (at(8), at(10)), (at(12), at(20))]);

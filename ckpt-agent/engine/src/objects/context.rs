@@ -14,7 +14,6 @@ use super::super::graph::{
     Watched,
 };
 use super::super::inodes::ahead::{Copies, Taken};
-use super::super::tracking::Tracking;
 use super::super::inodes::copying::{Bytes, Copying};
 use super::super::job_init::UserOrder;
 use super::super::late::{Connecting, Installed, NamedSocket, Names};
@@ -24,6 +23,7 @@ use super::super::sys::file_user::FileUser;
 use super::super::sys::huge_memory;
 use super::super::sys::stat::identity;
 use super::super::sys::tty;
+use super::super::tracking::Tracking;
 use super::console_terminal::ConsoleTerminal;
 use super::io_uring::Rings;
 use super::reopen;

@@ -77,8 +77,7 @@ impl WriteWatch {
         argument: &mut [u64; WORDS],
     ) -> nix::Result<()> {
         // SAFETY: the argument lives across the call and is as long as each of these calls reads and writes.
-        let answer =
-            unsafe { libc::ioctl(self.0.as_raw_fd(), what as _, argument.as_mut_ptr()) };
+        let answer = unsafe { libc::ioctl(self.0.as_raw_fd(), what as _, argument.as_mut_ptr()) };
         Errno::result(answer).map(drop)
     }
 }

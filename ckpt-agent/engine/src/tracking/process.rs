@@ -63,7 +63,8 @@ impl Tracked {
         let told = self.unwritten.clone();
         self.watch_more(remote, looked, &found.unwatched)?;
         pagemap.protect(first, last)?;
-        self.unwritten.insert(looked.checkpoint, Ranges::of(pagemap.watched(first, last)?.unwritten));
+        self.unwritten
+            .insert(looked.checkpoint, Ranges::of(pagemap.watched(first, last)?.unwritten));
         self.unwritten.retain(|_, since| !since.is_empty());
         while self.unwritten.len() > MOST_CHECKPOINTS {
             self.unwritten.pop_first();

@@ -27,8 +27,8 @@ use crate::proc::{
     read_smaps, read_text, shown_by,
 };
 use crate::sys::pidfd::PidFd;
-use crate::tracking::Tracking;
 use crate::sys::schedule::Ahead;
+use crate::tracking::Tracking;
 
 /// Mappings of a process that its children do not inherit as they are: found while it still runs.
 pub(super) type NotInherited = HashMap<i32, Vec<Mapping>>;

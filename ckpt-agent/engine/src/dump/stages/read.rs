@@ -270,7 +270,9 @@ impl Quiesced {
             doing::begin("tracking the writes of", Thing::HostProcess(host_pid));
             let own = |planned: &&Planned| {
                 let mapping = &planned.mapping;
-                !mapping.shared && !mapping.is_kernel() && !mapping.is_anonymous_huge()
+                !mapping.shared
+                    && !mapping.is_kernel()
+                    && !mapping.is_anonymous_huge()
                     && self.context.huge_page_on(mapping.device).is_none()
             };
             let mappings: Vec<(u64, u64)> = reading

@@ -28,13 +28,13 @@ use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::{InstanceOrder, Instruction, Report};
 use crate::objects::Shown;
-use crate::tracking::Tracking;
 use crate::proc::Members;
 use crate::session::job::{FREEZE_LIMIT, Job};
 use crate::session::previous::Whose;
 use crate::session::reports::Events;
 use crate::session::types::{RestoreOrder, Started, TakenOver};
 use crate::session::{Answer, Request, Requests, SessionError, previous, taking_over, temporary};
+use crate::tracking::Tracking;
 
 /// How often threads that would not stop are looked at.
 const SETTLE_STEP: Duration = Duration::from_millis(5);
