@@ -124,10 +124,12 @@ static void map_anew(struct region *region)
 /* To where it was before the last time: other memory has been there meanwhile. */
 static void move(struct region *region)
 {
-	size_t size = (size_t)region->pages * CONFORM_PAGE;
+	/* Half by half: rearranged, it is two mappings, which not every kernel moves at once. */
+	size_t size = (size_t)region->pages * CONFORM_PAGE, half = size / 2;
 	char *old = region->memory;
-	if (mremap(old, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, lies_there) != lies_there)
-		conform_fail("mremap: %s", strerror(errno));
+	for (size_t part = 0; part < size; part += half)
+		if (mremap(old + part, half, half, MREMAP_MAYMOVE | MREMAP_FIXED, lies_there + part) != lies_there + part)
+			conform_fail("mremap: %s", strerror(errno));
 	region->memory = lies_there;
 	lies_there = old;
 	if (mmap(old, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != old)
@@ -135,7 +137,7 @@ static void move(struct region *region)
 	at(old, any(region->pages))->version = ++last_version;
 }
 
-/* Half of it to the end of the other half's place, in one mapping again. */
+/* Each half of it to the other half's place. */
 static void rearrange(struct region *region)
 {
 	size_t half = (size_t)region->pages / 2 * CONFORM_PAGE;

@@ -27,8 +27,8 @@ use super::super::tracking::Tracking;
 use super::console_terminal::ConsoleTerminal;
 use super::io_uring::Rings;
 use super::reopen;
+use super::shown::Shown;
 use super::tcp::{Asking, Widened};
-use super::unix::Shown;
 
 /// What to do with connections to outside of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,7 +88,7 @@ pub struct DumpContext {
     pub stdio: HashMap<(u64, u64), StdioRole>,
     /// Descriptions under way in Unix sockets, by the inodes of these, in their order.
     pub in_flight: HashMap<(u64, u64), Vec<FileId>>,
-    /// Empty messages in the queues of Unix sockets that are not shown again.
+    /// Empty messages in the queues of Unix and UDP sockets that are not shown again.
     pub shown: Shown,
     /// Copies of those that no process holds.
     pub held: Vec<OwnedFd>,

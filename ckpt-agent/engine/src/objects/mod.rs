@@ -28,6 +28,7 @@ mod private_pipe;
 mod probe;
 pub(super) mod reopen;
 mod rights;
+mod shown;
 mod shut;
 mod socket_options;
 #[cfg(test)]
@@ -49,10 +50,11 @@ pub use probe::{FdInfo, Probe};
 pub use procfile::ProcessFile;
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
+pub use shown::Shown;
 #[cfg(test)]
 pub(crate) use socket_options::reads_option;
 pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};
-pub use unix::{Shown, UnixKind, UnixLink, UnixSocket, in_flight};
+pub use unix::{UnixKind, UnixLink, UnixSocket, in_flight};
 pub use userfault::{Userfault, is_watched, is_write_watched};
 
 use serde::{Deserialize, Serialize};

@@ -33,9 +33,11 @@ const LEAST: u64 = 4 << 20;
 pub enum Wish {
     /// Pages that were not written are not read.
     On,
+    /// Also of processes that are so small that it does not pay: `all`. For tests.
+    All,
     /// All pages are read, as if nothing were known: `off`.
     Off,
-    /// All pages are read, and a checkpoint fails if one is another than it must be: `verify`. For tests.
+    /// As for all, but every page is read, and a checkpoint fails if one is another than it must be: `verify`. For tests.
     Verify,
 }
 
@@ -45,6 +47,7 @@ impl Wish {
         static WISH: OnceLock<Wish> = OnceLock::new();
         *WISH.get_or_init(|| match std::env::var("CKPTD_TRACKING").as_deref() {
             Ok("off") => Self::Off,
+            Ok("all") => Self::All,
             Ok("verify") => Self::Verify,
             _ => Self::On,
         })
@@ -85,7 +88,7 @@ impl Tracking {
     pub fn look(&self, remote: &mut Remote<'_>, looked: &Looked<'_>) -> Result<Unwritten> {
         let wish = Wish::of_environment();
         let is_forbidden = !Call::Userfaultfd.may_be_made();
-        let is_small = looked.resident < LEAST && wish != Wish::Verify;
+        let is_small = looked.resident < LEAST && wish == Wish::On;
         if wish == Wish::Off || is_forbidden || is_small || looked.hidden {
             self.let_go(looked.host_pid);
             return Ok(Unwritten::new());

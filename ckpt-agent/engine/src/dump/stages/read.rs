@@ -143,14 +143,22 @@ impl Quiesced {
             .and_then(|()| {
                 known.iter().try_for_each(|smaps| check_huge(host_pid, smaps, &self.context))
             })
-            .and_then(|()| {
-                known.iter().try_for_each(|smaps| check_watched(host_pid, smaps, &self.context))
-            })
+            .and_then(|()| self.check_watches(host_pid, known))
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let timers = posix_timers::listed(host_pid, statuses.len())
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let vdso = Vdso::of(host_pid, &mappings)?;
         Ok(Seen { mappings, vdso, statuses, timers, sandboxes })
+    }
+
+    /// What was seen while the process ran may have been another's memory, if it was a child of vfork(2) then and runs a
+    /// program of its own by now. So whatever would be refused is looked at again.
+    fn check_watches(&self, host_pid: i32, known: &[Mapping]) -> Result<()> {
+        let refused = |smaps: &Mapping| check_watched(host_pid, smaps, &self.context);
+        if known.iter().try_for_each(refused).is_ok() {
+            return Ok(());
+        }
+        read_smaps(host_pid)?.iter().try_for_each(refused)
     }
 
     fn read_process(

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
@@ -10,10 +10,12 @@ use socket2::{SockAddr, Socket};
 
 use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::graph::BlobId;
+use super::super::super::late::cookie_of;
 use super::super::super::sys::disconnect::disconnect;
 use super::super::super::sys::message::receive;
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
+use super::super::shown::Item;
 use super::super::socket_options::OptionValue;
 use super::super::{DumpContext, Probe, RestoreContext, Saved};
 use super::{UdpSocket, system};
@@ -76,7 +78,8 @@ fn passing(probe: &Probe, what: &str, way_out: &str) -> EngineError {
     EngineError::from(Refusal::passing(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
 }
 
-/// Every datagram in the queue, in order, left where it is (socket(7), SO_PEEK_OFF), and from where it came.
+/// Every datagram in the queue, in order, left where it is (socket(7), SO_PEEK_OFF), and from where it came; also empty ones
+/// that the kernel does not show any more ([`Shown`](super::super::Shown)).
 ///
 /// # Errors
 /// Failed system calls.
@@ -91,28 +94,39 @@ pub(super) fn peek(
     };
     let before = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PEEK_OFF)
         .map_err(|error| system("getsockopt SO_PEEK_OFF", error))?;
-    set(0)?;
-    let mut buffer = vec![0u8; LONGEST];
-    let (mut all, mut senders) = (Vec::new(), Vec::new());
-    let outcome = loop {
-        match receive(&probe.copy, &mut buffer, 0, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
-            Ok(message) => {
-                let bytes = buffer.get(..message.length).unwrap_or_default();
-                all.push(context.keep(bytes.to_vec()));
-                senders.push(address(&message.from, v6));
-            }
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                // EAGAIN: no more. The other: an ICMP answer that came just now.
-                Some(libc::EAGAIN) => break Ok(()),
-                Some(libc::ECONNREFUSED) => {}
-                _ => break Err(system("peek at", error)),
-            },
-        }
-    };
+    let looked = set(-1).and_then(|()| {
+        let mut buffer = vec![0u8; LONGEST];
+        let head = next(probe, &mut buffer)?.filter(|item| item.bytes.is_empty());
+        set(0)?;
+        let visible = std::iter::from_fn(|| next(probe, &mut buffer).transpose());
+        Ok((head, visible.collect::<Result<Vec<Item>>>()?))
+    });
     // On every path the program's own offset comes back (-1: none).
     set(before)?;
-    outcome.map(|()| (all, senders))
+    let (head, visible) = looked?;
+    let cookie = cookie_of(probe.copy.as_fd())
+        .ok_or_else(|| EngineError::odd("SO_COOKIE", "a UDP socket has none"))?;
+    let all = context.shown.complete(cookie, head, visible);
+    let senders = all.iter().map(|item| address(&item.from, v6)).collect();
+    Ok((all.into_iter().map(|item| context.keep(item.bytes)).collect(), senders))
+}
+
+/// The next datagram that is shown.
+fn next(probe: &Probe, buffer: &mut [u8]) -> Result<Option<Item>> {
+    loop {
+        match receive(&probe.copy, buffer, 0, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
+            Ok(message) => {
+                let bytes = buffer.get(..message.length).unwrap_or_default().to_vec();
+                return Ok(Some(Item { bytes, from: message.from, ..Item::default() }));
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN) => return Ok(None),
+                // The other: an ICMP answer that came just now.
+                Some(libc::EINTR | libc::ECONNREFUSED) => {}
+                _ => return Err(system("peek at", error)),
+            },
+        }
+    }
 }
 
 /// The address out of struct sockaddr_in or sockaddr_in6 behind its family.

@@ -11,11 +11,8 @@ mod peers;
 mod queue;
 mod restore;
 mod senders;
-mod shown;
 #[cfg(test)]
 mod tests;
-
-pub use shown::Shown;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -32,6 +29,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId, Pid, RelayEnd};
 use super::super::proc::root_directory;
 use super::super::sys::{abi, sockopt};
+use super::shown::Shown;
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 

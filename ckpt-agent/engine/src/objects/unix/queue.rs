@@ -10,7 +10,7 @@ use super::super::super::late::cookie_of;
 use super::super::super::sys::message::{receive, receive_rights, without_last_piece};
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
-use super::shown::{Item, Shown};
+use super::super::shown::{Item, Shown};
 use super::{DumpContext, Message, Probe, UnixKind, soon, system};
 
 /// A message is at most as long as its sender's buffer.

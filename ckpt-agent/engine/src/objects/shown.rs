@@ -30,7 +30,7 @@ enum Known {
 #[derive(Debug, Default)]
 pub(super) struct Item {
     pub(super) bytes: Vec<u8>,
-    /// sun_path of its sender.
+    /// Its sender's address, as the kernel tells it.
     pub(super) from: Vec<u8>,
     /// Its sender's process, as this machine numbers it, where the message tells.
     pub(super) process: Option<i32>,
