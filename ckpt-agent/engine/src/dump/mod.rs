@@ -14,6 +14,7 @@ mod mapped_file;
 mod namespaces;
 mod offers;
 mod outside;
+mod page_writer;
 pub(super) mod pages;
 mod posix_timers;
 mod process;

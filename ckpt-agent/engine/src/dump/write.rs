@@ -1,7 +1,7 @@
 //! Writes a snapshot into the store while the job goes on: pages out of the snapshot processes, blobs out of
 //! memory, then the index.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,21 +12,20 @@ use super::super::doing::{self, Thing};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
     Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, Origin, ProcessImage, Span,
-    StoredWindow, WINDOW_PAGES,
+    StoredWindow,
 };
 use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
 use super::super::proc::{Mapping, add_policies, around, read_smaps};
 use super::super::sys::stat::modified_ns_of;
-use super::super::trace::ProcessMemory;
 use super::areas::{Plan, area, is_over_file};
 use super::detached;
-use super::earlier::{Earlier, Kept};
+use super::earlier::Earlier;
 use super::files::{MappedFiles, View, executable};
+use super::page_writer::{PageWriter, PendingWindow};
 use super::pages::Pagemap;
 use super::snapshot_process::is_alive;
 use super::stages::{ProcessDump, SnapshotData, is_not_inherited};
-use crate::tracking::Wish;
 use ckpt_store::{CheckpointWriter, ChunkRef, SealedCheckpoint, Totals, WriterOptions};
 
 /// Bytes of a chunk of a blob.
@@ -48,23 +47,21 @@ pub struct ImageSummary {
 }
 
 /// A chunk's tag while it is on its way to the store.
-type Tag = u64;
+pub(super) type Tag = u64;
 
-/// Pages of one window of one process on their way.
-struct PendingWindow {
-    address: u64,
-    pages: u64,
-    tag: Tag,
-}
-
-struct Writer<'a> {
-    store: CheckpointWriter,
+/// The way into the store.
+pub(super) struct Writer<'a> {
+    pub(super) store: CheckpointWriter,
     next: Tag,
     progress: &'a AtomicU64,
 }
 
 impl Writer<'_> {
-    fn submit(&mut self, bytes: Vec<u8>) -> Result<Tag> {
+    /// Hands over a chunk.
+    ///
+    /// # Errors
+    /// Full disks.
+    pub(super) fn submit(&mut self, bytes: Vec<u8>) -> Result<Tag> {
         let tag = self.next;
         self.next += 1;
         self.progress.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -72,14 +69,14 @@ impl Writer<'_> {
         Ok(tag)
     }
 
-    /// As if a chunk of the base had been submitted; `None`: it must be.
-    fn refer(&mut self, chunk: &ChunkRef) -> Option<Tag> {
+    /// As if a chunk of the base had been submitted, of which so many bytes are taken; `None`: it must be.
+    pub(super) fn refer(&mut self, chunk: &ChunkRef, bytes: u64) -> Option<Tag> {
         let tag = self.next;
         if !self.store.refer(tag, chunk) {
             return None;
         }
         self.next += 1;
-        self.progress.fetch_add(u64::from(chunk.length), Ordering::Relaxed);
+        self.progress.fetch_add(bytes, Ordering::Relaxed);
         Some(tag)
     }
 }
@@ -141,8 +138,8 @@ pub fn write_image(
         image.pages = windows
             .into_iter()
             .map(|window| {
-                let chunk = place(window.tag)?;
-                Ok(StoredWindow { address: window.address, pages: window.pages, chunk })
+                let PendingWindow { address, pages, has, tag } = window;
+                Ok(StoredWindow { address, pages, has, chunk: place(tag)? })
             })
             .collect::<Result<_>>()?;
         index.put_json(&process_file(image.pid), &image)?;
@@ -229,7 +226,7 @@ fn write_process(
     let mut smaps = read_smaps(snapshot_pid)?;
     add_policies(snapshot_pid, &mut smaps)?;
     let mut pagemap = Pagemap::of(snapshot_pid, data.page)?;
-    let earlier = Earlier::of(writer.store.base(), image.pid, &unwritten);
+    let earlier = Earlier::of(writer.store.base(), image.pid, &unwritten, data.page);
     let mut pages = PageWriter::new(writer, snapshot_pid, earlier, data.page);
     for (address, bytes) in &early {
         pages.add_early(*address, bytes, is_over_file(&planned, *address));
@@ -328,226 +325,4 @@ fn carry_if_session(
     };
     area.backing = Backing::Carried { inode, offset: *offset, writable: *writable };
     Ok(())
-}
-
-/// Cuts pages into windows.
-struct PageWriter<'w, 'p> {
-    writer: &'w mut Writer<'p>,
-    memory: ProcessMemory,
-    page: u64,
-    /// Pages to read, by window.
-    wanted: BTreeMap<u64, u64>,
-    /// Those of them that are kept even if they are zero, because a file would show through.
-    over_file: BTreeMap<u64, u64>,
-    /// Pages already read, by address.
-    early: BTreeMap<u64, Vec<u8>>,
-    /// Pages that an earlier image has.
-    earlier: Earlier,
-    done: Vec<PendingWindow>,
-}
-
-impl<'w, 'p> PageWriter<'w, 'p> {
-    fn new(writer: &'w mut Writer<'p>, snapshot_pid: i32, earlier: Earlier, page: u64) -> Self {
-        Self {
-            writer,
-            memory: ProcessMemory::of_copy(snapshot_pid),
-            page,
-            wanted: BTreeMap::new(),
-            over_file: BTreeMap::new(),
-            early: BTreeMap::new(),
-            earlier,
-            done: Vec::new(),
-        }
-    }
-
-    fn add_early(&mut self, address: u64, bytes: &[u8], over_file: bool) {
-        for (index, page) in bytes.chunks(self.page as usize).enumerate() {
-            let at = address + index as u64 * self.page;
-            self.early.insert(at, page.to_vec());
-            self.want(at, over_file);
-        }
-    }
-
-    fn want(&mut self, address: u64, over_file: bool) {
-        let span = WINDOW_PAGES * self.page;
-        let window = address / span * span;
-        let bit = 1 << ((address - window) / self.page);
-        *self.wanted.entry(window).or_default() |= bit;
-        if over_file {
-            *self.over_file.entry(window).or_default() |= bit;
-        }
-    }
-
-    /// Takes pages of the snapshot process.
-    fn add(&mut self, start: u64, end: u64, over_file: bool) -> Result<()> {
-        let span = WINDOW_PAGES * self.page;
-        let mut at = start;
-        while at < end {
-            let window = at / span * span;
-            let first = (at - window) / self.page;
-            let last = ((end.min(window + span)) - window) / self.page;
-            let bits = if last - first == WINDOW_PAGES {
-                u64::MAX
-            } else {
-                ((1 << (last - first)) - 1) << first
-            };
-            *self.wanted.entry(window).or_default() |= bits;
-            if over_file {
-                *self.over_file.entry(window).or_default() |= bits;
-            }
-            at = window + span;
-        }
-        // Whole windows below the last one cannot grow any more: write them as they come, since areas are
-        // visited in ascending order.
-        let keep = end / span * span;
-        let early_from = self.early.keys().next().copied().unwrap_or(u64::MAX);
-        let later = self.wanted.split_off(&keep.min(early_from / span * span));
-        let ready = std::mem::replace(&mut self.wanted, later);
-        for (window, bits) in ready {
-            self.write(window, bits)?;
-        }
-        Ok(())
-    }
-
-    /// What an earlier image has of a window, where it has all of it.
-    fn kept(&self, window: u64, bits: u64) -> Option<Kept> {
-        let is_early = self.early.range(window..window + WINDOW_PAGES * self.page).next().is_some();
-        let over_file = self.over_file.get(&window).copied().unwrap_or(0);
-        let kept = self.earlier.window(window, bits, over_file, self.page);
-        kept.filter(|_| !is_early)
-    }
-
-    /// Refers to what an earlier image has of a window. False where it is to be read.
-    fn keep(&mut self, window: u64, kept: Kept) -> bool {
-        if let Kept::Stored(pages, chunk) = kept {
-            let Some(tag) = self.writer.refer(&chunk) else { return false };
-            self.done.push(PendingWindow { address: window, pages, tag });
-        }
-        self.over_file.remove(&window);
-        true
-    }
-
-    fn write(&mut self, window: u64, bits: u64) -> Result<()> {
-        let kept = self.kept(window, bits);
-        let verify = Wish::of_environment() == Wish::Verify;
-        if kept.is_some_and(|kept| !verify && self.keep(window, kept)) {
-            return Ok(());
-        }
-        let page = self.page as usize;
-        let count = bits.count_ones() as usize;
-        let mut buffer = self.writer.store.take_buffer(count * page);
-        buffer.resize(count * page, 0);
-        let mut filled = 0;
-        let mut index = 0;
-        while index < WINDOW_PAGES {
-            if bits & 1 << index == 0 {
-                index += 1;
-                continue;
-            }
-            let address = window + index * self.page;
-            if let Some(early) = self.early.remove(&address) {
-                buffer[filled..filled + page].copy_from_slice(&early);
-                (filled, index) = (filled + page, index + 1);
-                continue;
-            }
-            let mut run = 1;
-            while index + run < WINDOW_PAGES
-                && bits & 1 << (index + run) != 0
-                && !self.early.contains_key(&(address + run * self.page))
-            {
-                run += 1;
-            }
-            let bytes = run as usize * page;
-            self.memory.read(address, &mut buffer[filled..filled + bytes])?;
-            (filled, index) = (filled + bytes, index + run);
-        }
-        // Anonymous memory begins as zeros anyway.
-        let must_keep = self.over_file.remove(&window).unwrap_or(0);
-        let (pages, length) = drop_zeros(bits, must_keep, &mut buffer, page);
-        buffer.truncate(length);
-        if kept.is_some_and(|kept| !self.is_as_kept(kept, pages, &buffer)) {
-            return Err(EngineError::odd(
-                format!("the memory at {window:#x}"),
-                "it was written, and nothing told of it",
-            ));
-        }
-        if pages != 0 {
-            let tag = self.writer.submit(buffer)?;
-            self.done.push(PendingWindow { address: window, pages, tag });
-        }
-        Ok(())
-    }
-
-    /// Whether these pages are what an earlier image has.
-    fn is_as_kept(&self, kept: Kept, pages: u64, bytes: &[u8]) -> bool {
-        match kept {
-            Kept::Zeros => pages == 0,
-            Kept::Stored(stored, chunk) => {
-                pages == stored && self.writer.store.is_of(&chunk, bytes)
-            }
-        }
-    }
-
-    fn finish(mut self) -> Result<Vec<PendingWindow>> {
-        for (window, bits) in std::mem::take(&mut self.wanted) {
-            self.write(window, bits)?;
-        }
-        self.done.sort_unstable_by_key(|window| window.address);
-        Ok(self.done)
-    }
-}
-
-/// Whether all is zero: the first byte, and each one like the one before it, which is compared faster than by a loop.
-fn is_zero(page: &[u8]) -> bool {
-    match page {
-        [] => true,
-        [first, rest @ ..] => *first == 0 && page[..rest.len()] == *rest,
-    }
-}
-
-/// Takes pages of zeros out of a window's bytes; the pages that stay and their length.
-fn drop_zeros(bits: u64, must_keep: u64, buffer: &mut [u8], page: usize) -> (u64, usize) {
-    let (mut kept, mut from, mut to) = (0, 0, 0);
-    for index in (0..WINDOW_PAGES).filter(|index| bits & 1 << index != 0) {
-        if must_keep & 1 << index != 0 || !is_zero(&buffer[from..from + page]) {
-            kept |= 1 << index;
-            if to != from {
-                buffer.copy_within(from..from + page, to);
-            }
-            to += page;
-        }
-        from += page;
-    }
-    (kept, to)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_bit_is_not_zero() {
-        let mut page = vec![0; 4096];
-        assert!(is_zero(&page) && is_zero(&[]) && is_zero(&[0]));
-        for at in [0, 1, 2047, 4095] {
-            page[at] = 1;
-            assert!(!is_zero(&page), "{at}");
-            page[at] = 0;
-        }
-        assert!(!is_zero(&[7; 8]));
-    }
-
-    #[test]
-    fn drops_zeros_but_not_over_a_file() {
-        let page = 4096;
-        let mut buffer = vec![0; 4 * page];
-        buffer[page] = 1;
-        buffer[3 * page] = 3;
-        // Pages 0, 5, 6 and 63 of a window; 6 lies over a file.
-        let bits = 1 | 1 << 5 | 1 << 6 | 1 << 63;
-        let (kept, length) = drop_zeros(bits, 1 << 6, &mut buffer, page);
-        assert_eq!(kept, 1 << 5 | 1 << 6 | 1 << 63);
-        assert_eq!(length, 3 * page);
-        assert_eq!((buffer[0], buffer[page], buffer[2 * page]), (1, 0, 3));
-    }
 }

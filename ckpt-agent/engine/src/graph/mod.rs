@@ -20,6 +20,7 @@ mod sandbox;
 mod sharing;
 mod stdio;
 mod timer;
+mod window;
 
 pub use area::{Advice, Area, Backing, MappedFile, Protection, Watched};
 pub use attributes::{Dispatch, MemoryPolicy, ProcessAttributes, Schedule, ThreadAttributes};
@@ -36,14 +37,14 @@ pub use offer::Offer;
 pub use pid::Pid;
 pub use process::{
     Clocks, Credentials, IntervalTimer, PendingSignal, ProcessImage, ProcessNode, ProcessState,
-    RegisteredRing, ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow,
-    ThreadImage, WINDOW_PAGES,
+    RegisteredRing, ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, ThreadImage,
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
 pub use sandbox::{Sandbox, SandboxFilter};
 pub use sharing::Sharing;
 pub use stdio::StdioRole;
 pub use timer::PosixTimer;
+pub use window::{StoredWindow, WINDOW_PAGES};
 
 use serde::{Deserialize, Serialize};
 
@@ -53,8 +54,8 @@ use super::arch::Part;
 use super::objects::Object;
 
 /// Version of graph.json and PROCESS.json. An older one is read, a newer one refused. Since 2, zeros in extended registers
-/// are counted.
-pub const GRAPH_VERSION: u32 = 2;
+/// are counted; since 3, some pages of a window may be taken from an older chunk.
+pub const GRAPH_VERSION: u32 = 3;
 
 /// Everything of a checkpoint but the memory of its processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]

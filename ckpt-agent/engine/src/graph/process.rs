@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::window::{StoredWindow, WINDOW_PAGES};
 use super::{
     Area, Descriptor, FileId, Lock, Pid, PosixTimer, ProcessAttributes, Sandbox, SandboxFilter,
     SemaphoreUndo, ThreadAttributes,
@@ -320,63 +321,4 @@ pub struct Rseq {
     pub size: u32,
     /// Its signature.
     pub signature: u32,
-}
-
-/// Pages of one aligned window of 64 pages that are stored, as one chunk: the chunk's name stays
-/// the same from checkpoint to checkpoint as long as none of them changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "PackedWindow", from = "PackedWindow")]
-pub struct StoredWindow {
-    /// Address of the window, a multiple of 64 pages.
-    pub address: u64,
-    /// Bit N: page N of the window is in the chunk.
-    pub pages: u64,
-    /// Their bytes, in order.
-    pub chunk: ckpt_store::ChunkRef,
-}
-
-/// Pages of a [`StoredWindow`].
-pub const WINDOW_PAGES: u64 = 64;
-
-/// In JSON an array: `[address, pages, chunk]`.
-type PackedWindow = (u64, u64, ckpt_store::ChunkRef);
-
-impl From<PackedWindow> for StoredWindow {
-    fn from((address, pages, chunk): PackedWindow) -> Self {
-        Self { address, pages, chunk }
-    }
-}
-
-impl From<StoredWindow> for PackedWindow {
-    fn from(window: StoredWindow) -> Self {
-        (window.address, window.pages, window.chunk)
-    }
-}
-
-impl StoredWindow {
-    /// Runs of stored pages: (address, bytes), ascending.
-    pub fn runs(&self, page: u64) -> Vec<(u64, u64)> {
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for index in (0..WINDOW_PAGES).filter(|index| self.pages & 1 << index != 0) {
-            let address = self.address + index * page;
-            match runs.last_mut() {
-                Some(last) if last.0 + last.1 == address => last.1 += page,
-                _ => runs.push((address, page)),
-            }
-        }
-        runs
-    }
-
-    /// The bytes of these pages among those of more pages of the same window; `None`: there are not so many.
-    pub fn part_of(&self, all: &Self, bytes: &[u8], page: u64) -> Option<Vec<u8>> {
-        let size = page as usize;
-        let mut part = Vec::with_capacity(self.pages.count_ones() as usize * size);
-        let present = (0..WINDOW_PAGES).filter(|index| all.pages & 1 << index != 0);
-        for (place, index) in present.enumerate() {
-            if self.pages & 1 << index != 0 {
-                part.extend_from_slice(bytes.get(place * size..(place + 1) * size)?);
-            }
-        }
-        Some(part)
-    }
 }

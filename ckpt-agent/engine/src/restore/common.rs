@@ -4,7 +4,7 @@
 //! All of this only saves memory: an area that cannot be had here (something of the init's own is in the way) is made in each
 //! process by itself, as any other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
@@ -83,6 +83,7 @@ impl Common {
             let mut bytes = Vec::new();
             while let Some(window) = windows.get(next.fetch_add(1, Ordering::Relaxed)) {
                 reader.read(&window.chunk, &mut bytes)?;
+                bytes = window.taken(bytes, self.page).ok_or_else(too_short)?;
                 let mut from = 0;
                 for (address, length) in window.runs(self.page) {
                     let from_here = self.ranges.partition_point(|range| range.end <= address);
@@ -113,21 +114,23 @@ impl Common {
     /// Where a process has inherited pages that it does not have: runs of them (address, bytes).
     pub fn surplus(&self, image: &ProcessImage) -> Vec<(u64, u64)> {
         let span = WINDOW_PAGES * self.page;
-        let own: BTreeMap<u64, u64> =
-            image.pages.iter().map(|window| (window.address, window.pages)).collect();
+        let mut own: BTreeMap<u64, u64> = BTreeMap::new();
+        for window in &image.pages {
+            *own.entry(window.address).or_default() |= window.pages;
+        }
         let mut runs = Vec::new();
         for area in image.areas.iter().filter(|area| self.has(area)) {
             let first = area.start / span * span;
             for (address, window) in self.windows.range(first..area.end) {
                 let pages = window.pages & !own.get(address).copied().unwrap_or(0);
                 let pages = pages & within(area, *address, self.page);
-                runs.extend(StoredWindow { pages, ..*window }.runs(self.page));
+                runs.extend(window.only(pages).runs(self.page));
             }
         }
         runs
     }
 
-    /// Which pages of a process's window it has inherited, and whether these are all of them, with their content.
+    /// Which pages of one of a process's windows it has inherited, and whether these are all of them, with their content.
     pub fn inherited(&self, image: &ProcessImage, window: &StoredWindow) -> (u64, bool) {
         let Some(here) = self.windows.get(&window.address) else { return (0, false) };
         let span = WINDOW_PAGES * self.page;
@@ -138,7 +141,7 @@ impl Common {
             .filter(|area| self.has(area))
             .fold(0, |pages, area| pages | within(area, start, self.page));
         let pages = here.pages & window.pages & kept;
-        let same = here.chunk == window.chunk && here.pages == window.pages;
+        let same = here.chunk == window.chunk && here.has == window.has;
         (pages, same && pages == window.pages)
     }
 }
@@ -222,50 +225,72 @@ fn ranges(processes: &BTreeMap<Pid, ProcessImage>) -> Vec<Range> {
     joined
 }
 
-/// The windows that more than one process has in a range: of each what most of them have, or the first. None, where
-/// not one window is the same in two processes: then they are no relatives, or have nothing left in common.
+/// The windows that more than one process has in a range: of each the chunk that most of them have pages of, or the first,
+/// with all that any of them takes from it. None, where not one window is of the same chunk in two processes: then they
+/// are no relatives, or have nothing left in common.
 fn in_common(
     processes: &BTreeMap<Pid, ProcessImage>,
     range: Range,
     page: u64,
 ) -> Vec<(u64, StoredWindow)> {
-    let mut found: BTreeMap<u64, Vec<(StoredWindow, u32)>> = BTreeMap::new();
+    let mut found: BTreeMap<u64, Candidates> = BTreeMap::new();
     let mut any_alike = false;
-    for image in processes.values().filter(|image| !image.thp_disable) {
+    for (pid, image) in processes.iter().filter(|(_, image)| !image.thp_disable) {
         let from = image.areas.partition_point(|area| area.end <= range.start);
         let own = image.areas[from..].iter().take_while(|area| area.start < range.end);
         let own = own.filter(|area| is_eligible(area) && range.holds(area));
-        let mut last = None;
+        let mut counted = BTreeSet::new();
         for area in own {
             let first = area.start / (WINDOW_PAGES * page) * (WINDOW_PAGES * page);
             let from = image.pages.partition_point(|window| window.address < first);
-            for window in image.pages[from..].iter().take_while(|w| w.address < area.end) {
+            let windows = image.pages.iter().enumerate().skip(from);
+            for (index, window) in windows.take_while(|(_, window)| window.address < area.end) {
                 // Several areas may lie in one window.
                 let here = window.pages & within(area, window.address, page) != 0;
-                if !here || last.replace(window.address) == Some(window.address) {
+                if !here || !counted.insert(index) {
                     continue;
                 }
-                let known = found.entry(window.address).or_default();
-                match known.iter_mut().find(|(other, _)| other == window) {
-                    Some((_, count)) => {
-                        *count += 1;
-                        any_alike = true;
-                    }
-                    None => known.push((*window, 1)),
-                }
+                any_alike |= found.entry(window.address).or_default().add(*pid, window);
             }
         }
     }
     if !any_alike {
         return Vec::new();
     }
-    let several = |known: &[(StoredWindow, u32)]| {
-        let most = known.iter().map(|(_, count)| *count).max()?;
-        let holders: u32 = known.iter().map(|(_, count)| count).sum();
-        let first = known.iter().find(|(_, count)| *count == most)?;
-        (holders > 1).then_some(first.0)
-    };
-    found.iter().filter_map(|(address, known)| Some((*address, several(known)?))).collect()
+    found.iter().filter_map(|(address, all)| Some((*address, all.of_several()?))).collect()
+}
+
+/// What processes have of one window.
+#[derive(Default)]
+struct Candidates {
+    /// By chunk, how many processes have pages of it.
+    chunks: Vec<(StoredWindow, u32)>,
+    holders: u32,
+    last: Option<Pid>,
+}
+
+impl Candidates {
+    /// Whether another process has pages of the same chunk. Each process is added as a whole.
+    fn add(&mut self, pid: Pid, window: &StoredWindow) -> bool {
+        if self.last.replace(pid) != Some(pid) {
+            self.holders += 1;
+        }
+        let alike = |other: &StoredWindow| other.chunk == window.chunk && other.has == window.has;
+        let Some((other, count)) = self.chunks.iter_mut().find(|(other, _)| alike(other)) else {
+            self.chunks.push((*window, 1));
+            return false;
+        };
+        other.pages |= window.pages;
+        *count += 1;
+        true
+    }
+
+    /// The chunk that most have pages of, or the first; `None`: one process alone has the window.
+    fn of_several(&self) -> Option<StoredWindow> {
+        let most = self.chunks.iter().map(|(_, count)| *count).max()?;
+        let first = self.chunks.iter().find(|(_, count)| *count == most)?;
+        (self.holders > 1).then_some(first.0)
+    }
 }
 
 /// Makes a range in this process, if nothing is there.

@@ -218,12 +218,19 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
     {
         return damaged("a remote shell without its streams");
     }
+    let span = super::super::graph::WINDOW_PAGES * graph.page_size;
+    let (mut last, mut taken) = (0, 0);
     for window in &image.pages {
-        let bytes = u64::from(window.pages.count_ones()) * graph.page_size;
-        let span = super::super::graph::WINDOW_PAGES * graph.page_size;
-        if window.address % span != 0 || bytes != u64::from(window.chunk.length) {
+        if window.address % span != 0 || !window.is_sound(graph.page_size) {
             return damaged("a window of pages that does not fit its chunk");
         }
+        if window.address != last {
+            taken = 0;
+        }
+        if window.address < last || taken & window.pages != 0 {
+            return damaged("pages that it has twice");
+        }
+        (last, taken) = (window.address, taken | window.pages);
     }
     Ok(())
 }

@@ -559,12 +559,12 @@ fn unchanged(
 ) -> Result<u64> {
     let size = page as usize;
     let mut pages = 0;
-    for (address, length) in (StoredWindow { pages: inherited, ..*window }).runs(page) {
+    for (address, length) in window.only(inherited).runs(page) {
         here.resize(length as usize, 0);
         own.read(address, here)?;
         let first = (address - window.address) / page;
         for (index, content) in (first..).zip(here.chunks_exact(size)) {
-            let place = (window.pages & ((1 << index) - 1)).count_ones() as usize * size;
+            let place = window.place(index, page);
             if bytes.get(place..place + size) == Some(content) {
                 pages |= 1 << index;
             }
@@ -615,11 +615,11 @@ pub fn fill(
             }
             reader.read(&window.chunk, &mut bytes)?;
             let mut memory = ProcessMemory::of(*host_pid);
-            let mut wanted = **window;
+            let mut wanted: StoredWindow = **window;
             if inherited != 0 {
                 wanted.pages &= !unchanged(&mut own, window, inherited, &bytes, &mut here, page)?;
-                bytes = wanted.part_of(window, &bytes, page).ok_or_else(too_short)?;
             }
+            bytes = wanted.taken(bytes, page).ok_or_else(too_short)?;
             let mut from = 0;
             for (address, length) in wanted.runs(page) {
                 let part = bytes.get(from..from + length as usize).ok_or_else(too_short)?;

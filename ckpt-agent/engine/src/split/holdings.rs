@@ -46,8 +46,10 @@ impl Holdings {
     pub fn of<'a>(graph: &Graph, images: impl IntoIterator<Item = &'a ProcessImage>) -> Self {
         let images: Vec<&ProcessImage> = images.into_iter().collect();
         let mut idle = idle::idle(graph, &images);
-        let mut all: BTreeMap<Pid, Possessions> =
-            images.into_iter().map(|image| (image.pid, possessions(image))).collect();
+        let mut all: BTreeMap<Pid, Possessions> = images
+            .into_iter()
+            .map(|image| (image.pid, possessions(image, graph.page_size)))
+            .collect();
         for (pid, possessions) in &mut all {
             possessions.idle = idle.remove(pid).unwrap_or_default();
             possessions.files.retain(|file| !possessions.idle.contains(file));
@@ -117,11 +119,11 @@ fn is_queue(object: &Object) -> bool {
     matches!(object, Object::MessageQueue(_))
 }
 
-fn possessions(image: &ProcessImage) -> Possessions {
+fn possessions(image: &ProcessImage, page: u64) -> Possessions {
     let mut found = Possessions {
         files: image.descriptors.iter().map(|descriptor| descriptor.file).collect(),
         namespaces: image.namespaces.iter().copied().collect(),
-        bytes: image.pages.iter().map(|window| u64::from(window.chunk.length)).sum(),
+        bytes: image.pages.iter().map(|window| window.bytes(page)).sum(),
         ..Possessions::default()
     };
     found.paths.insert(image.executable.path.clone());

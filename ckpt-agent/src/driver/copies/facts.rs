@@ -82,7 +82,7 @@ fn facts_with(
                 parent: node.ppid,
                 name: node.comm.clone(),
                 threads: u32::try_from(image.threads.len()).unwrap_or(u32::MAX),
-                bytes: image.pages.iter().map(|window| u64::from(window.chunk.length)).sum(),
+                bytes: image.pages.iter().map(|window| window.bytes(graph.page_size)).sum(),
             })
         })
         .collect();

@@ -1,0 +1,143 @@
+//! Where the image has the pages of a process.
+
+use serde::{Deserialize, Serialize};
+
+/// Pages of a [`StoredWindow`].
+pub const WINDOW_PAGES: u64 = 64;
+
+/// Pages of one aligned window of 64 pages that are stored in one chunk. The chunk's name stays the same from checkpoint to
+/// checkpoint as long as none of them changes. Where some of them do, the image takes those from a chunk of their own and
+/// the rest from the older one, which has more pages than are taken from it: a window may have several of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "PackedWindow", from = "PackedWindow")]
+pub struct StoredWindow {
+    /// Address of the window, a multiple of 64 pages.
+    pub address: u64,
+    /// Bit N: page N of the window is taken from the chunk.
+    pub pages: u64,
+    /// Bit N: page N of the window is in the chunk.
+    pub has: u64,
+    /// The bytes of the pages that it has, in order.
+    pub chunk: ckpt_store::ChunkRef,
+}
+
+/// In JSON an array: `[address, pages, chunk]`, where more pages are in the chunk `[address, pages, chunk, has]`.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum PackedWindow {
+    Part(u64, u64, ckpt_store::ChunkRef, u64),
+    Whole(u64, u64, ckpt_store::ChunkRef),
+}
+
+impl From<PackedWindow> for StoredWindow {
+    fn from(packed: PackedWindow) -> Self {
+        match packed {
+            PackedWindow::Part(address, pages, chunk, has) => Self { address, pages, has, chunk },
+            PackedWindow::Whole(address, pages, chunk) => {
+                Self { address, pages, has: pages, chunk }
+            }
+        }
+    }
+}
+
+impl From<StoredWindow> for PackedWindow {
+    fn from(window: StoredWindow) -> Self {
+        let StoredWindow { address, pages, has, chunk } = window;
+        match pages == has {
+            true => Self::Whole(address, pages, chunk),
+            false => Self::Part(address, pages, chunk, has),
+        }
+    }
+}
+
+impl StoredWindow {
+    /// How many bytes are taken from it.
+    pub fn bytes(&self, page: u64) -> u64 {
+        u64::from(self.pages.count_ones()).saturating_mul(page)
+    }
+
+    /// Whether it takes what its chunk has, and as long as its chunk says.
+    pub fn is_sound(&self, page: u64) -> bool {
+        let length = u64::from(self.has.count_ones()).saturating_mul(page);
+        self.pages & !self.has == 0 && length == u64::from(self.chunk.length)
+    }
+
+    /// The same chunk, of which only some of its pages are taken.
+    #[must_use]
+    pub fn only(&self, pages: u64) -> Self {
+        Self { pages: self.pages & pages, ..*self }
+    }
+
+    /// Runs of pages that are taken: (address, bytes), ascending.
+    pub fn runs(&self, page: u64) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for index in (0..WINDOW_PAGES).filter(|index| self.pages & 1 << index != 0) {
+            let address = self.address + index * page;
+            match runs.last_mut() {
+                Some(last) if last.0 + last.1 == address => last.1 += page,
+                _ => runs.push((address, page)),
+            }
+        }
+        runs
+    }
+
+    /// Where in the chunk a page is.
+    pub fn place(&self, index: u64, page: u64) -> usize {
+        (self.has & ((1 << index) - 1)).count_ones() as usize * page as usize
+    }
+
+    /// The bytes of the pages that are taken, out of the chunk's, one after the other; `None`: there are not so many.
+    pub fn taken(&self, chunk: Vec<u8>, page: u64) -> Option<Vec<u8>> {
+        if self.pages == self.has {
+            return Some(chunk);
+        }
+        let mut taken = Vec::with_capacity(self.bytes(page) as usize);
+        for index in (0..WINDOW_PAGES).filter(|index| self.pages & 1 << index != 0) {
+            let place = self.place(index, page);
+            taken.extend_from_slice(chunk.get(place..place + page as usize)?);
+        }
+        Some(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ckpt_store::{ChunkHash, ChunkRef, Encoding, PackId};
+
+    fn window(pages: u64, has: u64) -> StoredWindow {
+        let chunk = ChunkRef {
+            hash: ChunkHash::of(b"x"),
+            pack: PackId::parse("0000000000ab").unwrap(),
+            offset: 4096,
+            stored: 10,
+            length: has.count_ones() * 4,
+            encoding: Encoding::Zstd,
+        };
+        StoredWindow { address: 0x4000, pages, has, chunk }
+    }
+
+    #[test]
+    fn what_an_image_had_before_there_were_parts_is_read() {
+        let (whole, part) = (window(0b101, 0b101), window(0b100, 0b1101));
+        let text = |window| serde_json::to_value(window).unwrap();
+        assert_eq!(text(whole).as_array().unwrap().len(), 3);
+        assert_eq!(text(part).as_array().unwrap().len(), 4);
+        for window in [whole, part] {
+            assert_eq!(serde_json::from_value::<StoredWindow>(text(window)).unwrap(), window);
+        }
+    }
+
+    #[test]
+    fn takes_its_pages_out_of_the_chunk() {
+        let part = window(1 << 2 | 1 << 63, 1 | 1 << 2 | 1 << 5 | 1 << 63);
+        assert!(part.is_sound(4) && !part.is_sound(8) && !window(0b11, 0b1).is_sound(4));
+        assert_eq!(part.bytes(4), 8);
+        let bytes: Vec<u8> = (0..16).collect();
+        assert_eq!(part.taken(bytes.clone(), 4).unwrap(), [4, 5, 6, 7, 12, 13, 14, 15]);
+        assert_eq!(part.taken(bytes[..12].to_vec(), 4), None);
+        assert_eq!(part.only(1 << 2).taken(bytes.clone(), 4).unwrap(), [4, 5, 6, 7]);
+        assert_eq!(part.runs(4), [(0x4008, 4), (0x4000 + 63 * 4, 4)]);
+        assert_eq!(window(0b1, 0b1).taken(bytes.clone(), 4), Some(bytes));
+    }
+}
