@@ -2,7 +2,7 @@
  * A process of a given size, for measuring. On SIGUSR1 it measures the machine's limits in itself; results are
  * lines appended to a file that is not held open.
  *
- * measure RESULTS [--private MIB] [--shared MIB] [--threads N] [--watch] [--fresh MIB]
+ * measure RESULTS [--private MIB] [--shared MIB] [--threads N] [--watch] [--fresh MIB] [--scatter PERCENT]
  */
 #define _GNU_SOURCE
 #include <getopt.h>
@@ -48,6 +48,21 @@ static void touch(unsigned char *memory, size_t bytes)
 {
 	for (size_t at = 0; at < bytes; at += PAGE)
 		memory[at]++;
+}
+
+/* Writes to some of the pages, anywhere: how long that takes. */
+static void measure_writes(unsigned char *memory, size_t bytes, size_t percent)
+{
+	static uint64_t state = 88172645463325252ULL;
+	size_t pages = bytes / PAGE;
+	int64_t start = now(CLOCK_MONOTONIC);
+	for (size_t left = pages * percent / 100; left > 0; left--) {
+		state ^= state << 13;
+		state ^= state >> 7;
+		state ^= state << 17;
+		memory[state % pages * PAGE]++;
+	}
+	tell("writes %lld\n", (long long)(now(CLOCK_MONOTONIC) - start));
 }
 
 static void measure_fork(void)
@@ -113,15 +128,17 @@ int main(int argc, char **argv)
 	static const struct option names[] = {
 		{ "private", required_argument, NULL, 'p' }, { "shared", required_argument, NULL, 's' },
 		{ "threads", required_argument, NULL, 't' }, { "watch", no_argument, NULL, 'w' },
-		{ "fresh", required_argument, NULL, 'f' },   { NULL, 0, NULL, 0 },
+		{ "fresh", required_argument, NULL, 'f' },   { "scatter", required_argument, NULL, 'c' },
+		{ NULL, 0, NULL, 0 },
 	};
-	size_t private_bytes = 0, shared_bytes = 0, fresh_bytes = 0;
+	size_t private_bytes = 0, shared_bytes = 0, fresh_bytes = 0, scattered = 0;
 	int threads = 1, watching = 0;
 	for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
 		switch (option) {
 		case 'p': private_bytes = strtoul(optarg, NULL, 10) << 20; break;
 		case 's': shared_bytes = strtoul(optarg, NULL, 10) << 20; break;
 		case 'f': fresh_bytes = strtoul(optarg, NULL, 10) << 20; break;
+		case 'c': scattered = strtoul(optarg, NULL, 10); break;
 		case 't': threads = atoi(optarg); break;
 		case 'w': watching = 1; break;
 		default: return 2;
@@ -154,6 +171,11 @@ int main(int argc, char **argv)
 	for (;;) {
 		int signal;
 		sigwait(&wanted, &signal);
+		if (scattered) {
+			measure_writes(private, private_bytes, scattered);
+			tell("measured\n");
+			continue;
+		}
 		touch(private, private_bytes);
 		if (private)
 			measure_fork();

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::changed;
 use super::figure::{Figure, Sense, Series};
 use super::limits;
 use super::queens;
@@ -28,6 +29,7 @@ pub const ALL: &[Measurement] = &[
     Measurement { keys: &["pause-large", "durable"], run: large },
     Measurement { keys: &["pause-small"], run: small },
     Measurement { keys: &["pause-shared"], run: shared },
+    Measurement { keys: &["changed-bytes", "changed-cpu", "first-writes"], run: changed::measure },
     Measurement { keys: &["restart"], run: restart },
     Measurement { keys: &["between"], run: queens::between },
     Measurement { keys: &["cpu"], run: queens::cpu },

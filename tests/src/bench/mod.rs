@@ -1,5 +1,6 @@
 //! Benchmarks: each figure is measured beside the machine's own limit, in the same run.
 
+mod changed;
 pub mod chart;
 pub mod cluster;
 pub mod coordinator;

@@ -127,7 +127,7 @@ fn kept(setting: &Setting, program: &Path, rounds: &str, interval: &str) -> Resu
 }
 
 /// CPU seconds of a process and of its threads that have ended; 0 once it is gone.
-fn own_cpu(pid: i32) -> f64 {
+pub(super) fn own_cpu(pid: i32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let ticks = fields.split(' ').skip(11).take(2).filter_map(|word| word.parse::<f64>().ok());

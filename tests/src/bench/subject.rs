@@ -65,9 +65,25 @@ impl Subject {
     /// # Errors
     /// When it does not come up.
     pub fn start(setting: &Setting, name: &str, arguments: &[&str]) -> Result<Self, Failure> {
+        Self::start_with(setting, name, arguments, &[])
+    }
+
+    /// With more in its environment, and ckptd's.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_with(
+        setting: &Setting,
+        name: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self, Failure> {
         let program = setting.program(NAME)?;
         let home = setting.folder.path().join(name);
         let mut job = Job::new(&setting.ckptd, Account::Root, &home, name)?;
+        for (name, value) in environment {
+            job.set(name, value);
+        }
         let results = home.join("results");
         let mut command = vec![text(&program)?, text(&results)?];
         command.extend(arguments);
@@ -150,6 +166,14 @@ fn text(path: &Path) -> Result<&str, Failure> {
 /// # Errors
 /// When `status` does not tell.
 pub fn pause_of(job: &Job, number: u64) -> Result<f64, Failure> {
+    Ok(told_of(job, number, "/pause_us")? / 1e3)
+}
+
+/// A number that `status --json` tells of one of a job's checkpoints, by a JSON pointer (RFC 6901).
+///
+/// # Errors
+/// When it does not.
+pub fn told_of(job: &Job, number: u64, what: &str) -> Result<f64, Failure> {
     let name = job.state();
     let (_, listing, errors) = job.ckptd(&["status", "latest", "--json"])?;
     let status: serde_json::Value = serde_json::from_str(&listing)
@@ -158,7 +182,6 @@ pub fn pause_of(job: &Job, number: u64) -> Result<f64, Failure> {
     checkpoints
         .iter()
         .find(|checkpoint| checkpoint["checkpoint"].as_u64() == Some(number))
-        .and_then(|checkpoint| checkpoint["pause_us"].as_f64())
-        .map(|micros| micros / 1e3)
+        .and_then(|checkpoint| checkpoint.pointer(what)?.as_f64())
         .ok_or_else(|| Failure(format!("status does not tell of checkpoint {number}")))
 }

@@ -30,8 +30,8 @@ enum What {
         /// Medians of 3 instead of 5, and shorter jobs
         #[arg(long)]
         quick: bool,
-        /// Figures to measure: pause-large, durable, pause-small, pause-shared, restart, between, cpu (all
-        /// by default)
+        /// Figures to measure: pause-large, durable, pause-small, pause-shared, changed-bytes,
+        /// changed-cpu, first-writes, restart, between, cpu (all by default)
         figures: Vec<String>,
     },
     /// How freeze, pause, write and restart grow with the size of one job: a unit of the largest beside one of the smallest

@@ -21,12 +21,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::error::Result;
 use super::sys::trial::Call;
 use super::trace::Remote;
-use process::Tracked;
+use process::{Look, Tracked};
 
 pub use ranges::Ranges;
 
 /// Less memory than this is read faster than it is watched.
 const LEAST: u64 = 4 << 20;
+
+/// A process that writes nearly all of its memory from checkpoint to checkpoint is not watched for so many of them.
+const FIRST_REST: u32 = 8;
+/// And at last for so many.
+const LONGEST_REST: u32 = 64;
 
 /// What is wanted by `CKPTD_TRACKING`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,13 +77,27 @@ pub struct Looked<'a> {
     pub hidden: bool,
     /// The checkpoint that is being taken.
     pub checkpoint: u64,
+    /// Whether to give up where it writes nearly everything between two checkpoints.
+    pub gives_up: bool,
     /// Bytes per page.
     pub page: u64,
 }
 
+/// A process of the job.
+#[derive(Debug)]
+enum Known {
+    Tracked(Tracked),
+    /// Watching it gained nothing. It is not watched for so many looks, and then for twice as many if that is still so.
+    Resting {
+        began: u64,
+        left: u32,
+        next: u32,
+    },
+}
+
 /// What is watched of the job, from one checkpoint to the next.
 #[derive(Debug, Clone, Default)]
-pub struct Tracking(Arc<Mutex<HashMap<i32, Tracked>>>);
+pub struct Tracking(Arc<Mutex<HashMap<i32, Known>>>);
 
 impl Tracking {
     /// Looks at a process that stands, and watches what it writes from now on. Where it can't be watched, nothing is known.
@@ -94,15 +113,31 @@ impl Tracking {
             return Ok(Unwritten::new());
         }
         let known = self.lock().remove(&looked.host_pid);
-        let tracked = match known.filter(|known| known.began() == looked.began) {
-            Some(known) => Some(known),
-            None => Tracked::begin(remote, looked)?,
+        let tracked = match known {
+            Some(Known::Tracked(known)) if known.began() == looked.began => Some(known),
+            Some(Known::Resting { began, left, next }) if began == looked.began && left > 0 => {
+                let known = Known::Resting { began, left: left - 1, next };
+                self.lock().insert(looked.host_pid, known);
+                return Ok(Unwritten::new());
+            }
+            Some(Known::Resting { began, next, .. }) if began == looked.began => {
+                Tracked::begin(remote, looked, next)?
+            }
+            _ => Tracked::begin(remote, looked, FIRST_REST)?,
         };
         let Some(mut tracked) = tracked else { return Ok(Unwritten::new()) };
         match tracked.look(remote, looked) {
-            Ok(unwritten) => {
-                self.lock().insert(looked.host_pid, tracked);
+            Ok(Look::Unwritten(unwritten)) => {
+                self.lock().insert(looked.host_pid, Known::Tracked(tracked));
                 Ok(unwritten)
+            }
+            Ok(Look::InVain) => {
+                let left = tracked.rest();
+                tracing::debug!(looked.host_pid, left, "it writes all its memory: not watched");
+                let next = left.saturating_mul(2).min(LONGEST_REST);
+                let known = Known::Resting { began: looked.began, left, next };
+                self.lock().insert(looked.host_pid, known);
+                Ok(Unwritten::new())
             }
             // Its watch ends with it.
             Err(error) => {
@@ -114,7 +149,7 @@ impl Tracking {
 
     /// Whether what it writes is watched.
     pub fn watches(&self, host_pid: i32) -> bool {
-        self.lock().contains_key(&host_pid)
+        matches!(self.lock().get(&host_pid), Some(Known::Tracked(_)))
     }
 
     /// Ends the watch of a process.
@@ -127,7 +162,7 @@ impl Tracking {
         self.lock().retain(|host_pid, _| living.contains(host_pid));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<i32, Tracked>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<i32, Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,6 +12,11 @@ use super::{Looked, Ranges, Unwritten};
 /// Of so many checkpoints it is known what was not written since: an image refers to one of those before the last, and
 /// some fail.
 const MOST_CHECKPOINTS: usize = 6;
+/// At least one page of so many must be as it was, or the watch costs more than it gains: the first write to each page takes
+/// half a microsecond longer.
+const LEAST_GAIN: u64 = 8;
+/// So often in a row it may gain less.
+const MOST_IN_VAIN: u32 = 2;
 /// Each mapping is watched by a call of its own, while the process stands.
 const MOST_MAPPINGS: usize = 8192;
 
@@ -21,6 +26,19 @@ pub(super) struct Tracked {
     began: u64,
     watch: WriteWatch,
     unwritten: Unwritten,
+    /// How often in a row nearly all pages had been written.
+    in_vain: u32,
+    /// For how many checkpoints it is left alone if watching it gains nothing.
+    rest: u32,
+}
+
+/// What a look at a process has found.
+#[derive(Debug)]
+pub(super) enum Look {
+    /// Pages that were not written since earlier checkpoints.
+    Unwritten(Unwritten),
+    /// It writes nearly everything between two checkpoints, so that watching it costs and gains nothing.
+    InVain,
 }
 
 impl Tracked {
@@ -28,37 +46,48 @@ impl Tracked {
     ///
     /// # Errors
     /// The process's end.
-    pub(super) fn begin(remote: &mut Remote<'_>, looked: &Looked<'_>) -> Result<Option<Self>> {
+    pub(super) fn begin(
+        remote: &mut Remote<'_>,
+        looked: &Looked<'_>,
+        rest: u32,
+    ) -> Result<Option<Self>> {
         let watch = make(remote, looked.host_pid)?;
         let unwritten = Unwritten::new();
-        Ok(watch.map(|watch| Self { began: looked.began, watch, unwritten }))
+        Ok(watch.map(|watch| Self { began: looked.began, watch, unwritten, in_vain: 0, rest }))
     }
 
     pub(super) fn began(&self) -> u64 {
         self.began
     }
 
+    pub(super) fn rest(&self) -> u32 {
+        self.rest
+    }
+
     /// Which pages were not written since earlier checkpoints; from now on it is watched what is written after this one.
     ///
     /// # Errors
     /// What the kernel refuses; the process's end.
-    pub(super) fn look(
-        &mut self,
-        remote: &mut Remote<'_>,
-        looked: &Looked<'_>,
-    ) -> Result<Unwritten> {
+    pub(super) fn look(&mut self, remote: &mut Remote<'_>, looked: &Looked<'_>) -> Result<Look> {
         if looked.mappings.len() > MOST_MAPPINGS {
             return Err(EngineError::odd("the mappings", "too many"));
         }
         let pagemap = Pagemap::of(looked.host_pid, looked.page)?;
         let (first, last) = match (looked.mappings.first(), looked.mappings.last()) {
             (Some((start, _)), Some((_, end))) => (*start, *end),
-            _ => return Ok(Unwritten::new()),
+            _ => return Ok(Look::Unwritten(Unwritten::new())),
         };
         let found = pagemap.watched(first, last)?;
         let unwritten = Ranges::of(found.unwritten);
+        let before = self.unwritten.last_key_value().map_or(0, |(_, since)| since.bytes());
         for since in self.unwritten.values_mut() {
             *since = since.and(&unwritten);
+        }
+        let left = self.unwritten.last_key_value().map_or(0, |(_, since)| since.bytes());
+        let is_in_vain = left.saturating_mul(LEAST_GAIN) < before && looked.gives_up;
+        self.in_vain = if is_in_vain { self.in_vain + 1 } else { 0 };
+        if self.in_vain >= MOST_IN_VAIN {
+            return Ok(Look::InVain);
         }
         let told = self.unwritten.clone();
         self.watch_more(remote, looked, &found.unwatched)?;
@@ -69,7 +98,7 @@ impl Tracked {
         while self.unwritten.len() > MOST_CHECKPOINTS {
             self.unwritten.pop_first();
         }
-        Ok(told)
+        Ok(Look::Unwritten(told))
     }
 
     /// Watches mappings in which there are pages that are not watched.

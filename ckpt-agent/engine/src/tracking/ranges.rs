@@ -17,6 +17,11 @@ impl Ranges {
         some.map(move |(from, to)| (*from.max(&start), *to.min(&end)))
     }
 
+    /// How many bytes they have together.
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().map(|(start, end)| end - start).sum()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

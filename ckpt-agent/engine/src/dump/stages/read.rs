@@ -33,7 +33,7 @@ use crate::inodes::segments;
 use crate::proc::{Mapping, around, read_maps, read_smaps, read_text, root_directory};
 use crate::restore::Identity;
 use crate::trace::{ProcessMemory, Remote, Vdso};
-use crate::tracking::{Looked, Unwritten};
+use crate::tracking::{Looked, Unwritten, Wish};
 
 /// Instructions after which a thread is left in the vdso: its functions have a hundred or two, but one tries again
 /// while the kernel changes the time.
@@ -296,6 +296,7 @@ impl Quiesced {
                 mappings: &mappings,
                 hidden: has_rings || self.context.watched.contains_key(&host_pid),
                 checkpoint: self.frozen.settings.checkpoint,
+                gives_up: Wish::of_environment() == Wish::On,
                 page,
             };
             let mut remote = process.lend(reading.entry_point)?;
