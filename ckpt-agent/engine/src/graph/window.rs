@@ -1,6 +1,9 @@
 //! Where the image has the pages of a process.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Pages of a [`StoredWindow`].
 pub const WINDOW_PAGES: u64 = 64;
@@ -8,8 +11,7 @@ pub const WINDOW_PAGES: u64 = 64;
 /// Pages of one aligned window of 64 pages that are stored in one chunk. The chunk's name stays the same from checkpoint to
 /// checkpoint as long as none of them changes. Where some of them do, the image takes those from a chunk of their own and
 /// the rest from the older one, which has more pages than are taken from it: a window may have several of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "PackedWindow", from = "PackedWindow")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredWindow {
     /// Address of the window, a multiple of 64 pages.
     pub address: u64,
@@ -22,31 +24,39 @@ pub struct StoredWindow {
 }
 
 /// In JSON an array: `[address, pages, chunk]`, where more pages are in the chunk `[address, pages, chunk, has]`.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum PackedWindow {
-    Part(u64, u64, ckpt_store::ChunkRef, u64),
-    Whole(u64, u64, ckpt_store::ChunkRef),
-}
-
-impl From<PackedWindow> for StoredWindow {
-    fn from(packed: PackedWindow) -> Self {
-        match packed {
-            PackedWindow::Part(address, pages, chunk, has) => Self { address, pages, has, chunk },
-            PackedWindow::Whole(address, pages, chunk) => {
-                Self { address, pages, has: pages, chunk }
-            }
+impl Serialize for StoredWindow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { address, pages, has, chunk } = self;
+        match pages == has {
+            true => (address, pages, chunk).serialize(serializer),
+            false => (address, pages, chunk, has).serialize(serializer),
         }
     }
 }
 
-impl From<StoredWindow> for PackedWindow {
-    fn from(window: StoredWindow) -> Self {
-        let StoredWindow { address, pages, has, chunk } = window;
-        match pages == has {
-            true => Self::Whole(address, pages, chunk),
-            false => Self::Part(address, pages, chunk, has),
-        }
+impl<'de> Deserialize<'de> for StoredWindow {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Array)
+    }
+}
+
+/// What reads the array.
+struct Array;
+
+impl<'de> Visitor<'de> for Array {
+    type Value = StoredWindow;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a window of pages: [address, pages, chunk] or [address, pages, chunk, has]")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<StoredWindow, A::Error> {
+        let missing = |place| A::Error::invalid_length(place, &self);
+        let address = array.next_element()?.ok_or_else(|| missing(0))?;
+        let pages = array.next_element()?.ok_or_else(|| missing(1))?;
+        let chunk = array.next_element()?.ok_or_else(|| missing(2))?;
+        let has = array.next_element()?.unwrap_or(pages);
+        Ok(StoredWindow { address, pages, has, chunk })
     }
 }
 
@@ -120,11 +130,11 @@ mod tests {
     #[test]
     fn what_an_image_had_before_there_were_parts_is_read() {
         let (whole, part) = (window(0b101, 0b101), window(0b100, 0b1101));
-        let text = |window| serde_json::to_value(window).unwrap();
-        assert_eq!(text(whole).as_array().unwrap().len(), 3);
-        assert_eq!(text(part).as_array().unwrap().len(), 4);
-        for window in [whole, part] {
-            assert_eq!(serde_json::from_value::<StoredWindow>(text(window)).unwrap(), window);
+        for (window, length) in [(whole, 3), (part, 4)] {
+            let text = serde_json::to_string(&window).unwrap();
+            let array: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+            assert_eq!(array.len(), length);
+            assert_eq!(serde_json::from_str::<StoredWindow>(&text).unwrap(), window);
         }
     }
 
