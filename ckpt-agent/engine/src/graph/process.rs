@@ -324,7 +324,7 @@ pub struct Rseq {
 
 /// Pages of one aligned window of 64 pages that are stored, as one chunk: the chunk's name stays
 /// the same from checkpoint to checkpoint as long as none of them changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "PackedWindow", from = "PackedWindow")]
 pub struct StoredWindow {
     /// Address of the window, a multiple of 64 pages.

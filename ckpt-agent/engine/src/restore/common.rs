@@ -4,7 +4,7 @@
 //! All of this only saves memory: an area that cannot be had here (something of the init's own is in the way) is made in each
 //! process by itself, as any other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
@@ -15,6 +15,7 @@ use super::super::sys::abi;
 use super::super::sys::memory_map::Means;
 use super::super::sys::page::page_size;
 use super::super::trace::ProcessMemory;
+use super::image::Processes;
 use super::mapped::MappedFiles;
 use ckpt_store::ChunkReader;
 
@@ -49,7 +50,7 @@ impl Common {
     /// # Errors
     /// Damage.
     pub fn prepare(
-        processes: &BTreeMap<Pid, ProcessImage>,
+        processes: &Processes,
         reader: &ChunkReader,
         files: &MappedFiles,
     ) -> Result<Self> {
@@ -61,8 +62,9 @@ impl Common {
         if !may || processes.len() < 2 || is_commitment_strict() {
             return Ok(common);
         }
-        for range in ranges(processes) {
-            let windows = in_common(processes, range, page);
+        let ranges = ranges(processes);
+        let windows = in_common(processes, &ranges, page);
+        for (range, windows) in ranges.into_iter().zip(windows) {
             if !windows.is_empty() && map(range) {
                 common.ranges.push(range);
                 common.windows.extend(windows);
@@ -196,9 +198,9 @@ fn is_eligible(area: &Area) -> bool {
         && !advice.advise.iter().any(|value| special.contains(value))
 }
 
-/// Where areas of several processes overlap, or touch each other. Each of them lies in one range as a whole: it
+/// Where areas of several processes overlap, or touch each other, ascending, those that memory is reserved for first. Each of them lies in one range as a whole: it
 /// must be one mapping, or mremap(2) would fail in it.
-fn ranges(processes: &BTreeMap<Pid, ProcessImage>) -> Vec<Range> {
+fn ranges(processes: &Processes) -> Vec<Range> {
     let areas = processes
         .values()
         .filter(|image| !image.thp_disable)
@@ -222,50 +224,70 @@ fn ranges(processes: &BTreeMap<Pid, ProcessImage>) -> Vec<Range> {
     joined
 }
 
-/// The windows that more than one process has in a range: of each what most of them have, or the first. None, where
+/// What processes have in one window.
+#[derive(Debug, Default)]
+struct Contents {
+    /// Each once, in the order in which they were found, and how many processes have it.
+    found: Vec<(StoredWindow, u32)>,
+    places: HashMap<StoredWindow, usize>,
+    /// Who was counted last: several of its areas may lie in the window.
+    last: Option<Pid>,
+}
+
+impl Contents {
+    fn count(&mut self, pid: Pid, window: &StoredWindow) {
+        if self.last.replace(pid) == Some(pid) {
+            return;
+        }
+        let next = self.found.len();
+        match self.found.get_mut(*self.places.entry(*window).or_insert(next)) {
+            Some((_, count)) => *count += 1,
+            None => self.found.push((*window, 1)),
+        }
+    }
+
+    fn are_any_alike(&self) -> bool {
+        self.found.iter().any(|(_, count)| *count > 1)
+    }
+
+    /// What most processes have, or the first, where it is more than one process that has something.
+    fn of_several(&self) -> Option<StoredWindow> {
+        let most = self.found.iter().map(|(_, count)| *count).max()?;
+        let holders: u32 = self.found.iter().map(|(_, count)| count).sum();
+        let first = self.found.iter().find(|(_, count)| *count == most)?;
+        (holders > 1).then_some(first.0)
+    }
+}
+
+/// The windows that more than one process has in each range: of each what most of them have, or the first. None, where
 /// not one window is the same in two processes: then they are no relatives, or have nothing left in common.
-fn in_common(
-    processes: &BTreeMap<Pid, ProcessImage>,
-    range: Range,
-    page: u64,
-) -> Vec<(u64, StoredWindow)> {
-    let mut found: BTreeMap<u64, Vec<(StoredWindow, u32)>> = BTreeMap::new();
-    let mut any_alike = false;
+fn in_common(processes: &Processes, ranges: &[Range], page: u64) -> Vec<Vec<(u64, StoredWindow)>> {
+    let mut found: Vec<BTreeMap<u64, Contents>> = ranges.iter().map(|_| BTreeMap::new()).collect();
     for image in processes.values().filter(|image| !image.thp_disable) {
-        let from = image.areas.partition_point(|area| area.end <= range.start);
-        let own = image.areas[from..].iter().take_while(|area| area.start < range.end);
-        let own = own.filter(|area| is_eligible(area) && range.holds(area));
-        let mut last = None;
-        for area in own {
+        for area in image.areas.iter().filter(|area| is_eligible(area)) {
+            let key = (area.advice.no_reserve, area.start);
+            let place = ranges.partition_point(|range| (range.no_reserve, range.end) <= key);
+            if !ranges.get(place).is_some_and(|range| range.holds(area)) {
+                continue;
+            }
             let first = area.start / (WINDOW_PAGES * page) * (WINDOW_PAGES * page);
             let from = image.pages.partition_point(|window| window.address < first);
             for window in image.pages[from..].iter().take_while(|w| w.address < area.end) {
-                // Several areas may lie in one window.
-                let here = window.pages & within(area, window.address, page) != 0;
-                if !here || last.replace(window.address) == Some(window.address) {
-                    continue;
-                }
-                let known = found.entry(window.address).or_default();
-                match known.iter_mut().find(|(other, _)| other == window) {
-                    Some((_, count)) => {
-                        *count += 1;
-                        any_alike = true;
-                    }
-                    None => known.push((*window, 1)),
+                if window.pages & within(area, window.address, page) != 0 {
+                    let contents = found[place].entry(window.address).or_default();
+                    contents.count(image.pid, window);
                 }
             }
         }
     }
-    if !any_alike {
-        return Vec::new();
-    }
-    let several = |known: &[(StoredWindow, u32)]| {
-        let most = known.iter().map(|(_, count)| *count).max()?;
-        let holders: u32 = known.iter().map(|(_, count)| count).sum();
-        let first = known.iter().find(|(_, count)| *count == most)?;
-        (holders > 1).then_some(first.0)
+    let several = |windows: BTreeMap<u64, Contents>| match windows
+        .values()
+        .any(Contents::are_any_alike)
+    {
+        true => windows.iter().filter_map(|(at, one)| Some((*at, one.of_several()?))).collect(),
+        false => Vec::new(),
     };
-    found.iter().filter_map(|(address, known)| Some((*address, several(known)?))).collect()
+    found.into_iter().map(several).collect()
 }
 
 /// Makes a range in this process, if nothing is there.
