@@ -12,11 +12,7 @@ const KEEP_CAPS: u32 = 1 << 4;
 ///
 /// # Errors
 /// [`EngineError::Unfit`], with the process named.
-pub(super) fn check_user(
-    image: &Image,
-    processes: &Processes,
-    user: &UserOrder,
-) -> Result<()> {
+pub(super) fn check_user(image: &Image, processes: &Processes, user: &UserOrder) -> Result<()> {
     for process in processes.values() {
         let Some(in_own) = user_namespace(process, &image.graph.namespaces, user) else {
             return Err(has_not(process, user, "namespaces or a root directory"));

@@ -198,8 +198,8 @@ fn is_eligible(area: &Area) -> bool {
         && !advice.advise.iter().any(|value| special.contains(value))
 }
 
-/// Where areas of several processes overlap, or touch each other, ascending, those that memory is reserved for first. Each of them lies in one range as a whole: it
-/// must be one mapping, or mremap(2) would fail in it.
+/// Where areas of several processes overlap, or touch each other: ascending, those that memory is reserved for first. Each
+/// of them lies in one range as a whole: it must be one mapping, or mremap(2) would fail in it.
 fn ranges(processes: &Processes) -> Vec<Range> {
     let areas = processes
         .values()
@@ -280,13 +280,11 @@ fn in_common(processes: &Processes, ranges: &[Range], page: u64) -> Vec<Vec<(u64
             }
         }
     }
-    let several = |windows: BTreeMap<u64, Contents>| match windows
-        .values()
-        .any(Contents::are_any_alike)
-    {
-        true => windows.iter().filter_map(|(at, one)| Some((*at, one.of_several()?))).collect(),
-        false => Vec::new(),
-    };
+    let several =
+        |windows: BTreeMap<u64, Contents>| match windows.values().any(Contents::are_any_alike) {
+            true => windows.iter().filter_map(|(at, one)| Some((*at, one.of_several()?))).collect(),
+            false => Vec::new(),
+        };
     found.into_iter().map(several).collect()
 }
 

@@ -16,8 +16,8 @@ use super::super::split::{Holdings, Part, PartOrder, plan};
 use super::super::sys::page::page_size;
 use ckpt_store::{Checkpoint, ChunkReader};
 
-/// Living processes of an image, by number. They are by far the most of it, and whoever forks leaves them out of memory for as
-/// long: every fork copies the page tables of what there is.
+/// Living processes of an image, by number. They are by far the most of it, and whoever forks forgets them for as long:
+/// every fork copies the page tables of what there is.
 pub type Processes = BTreeMap<Pid, ProcessImage>;
 
 /// A graph, and the way to its processes and to their bytes.

@@ -203,8 +203,7 @@ pub fn restore(
     };
     let mut numbers = Numbers(grown.numbers);
     context.renumber_ends(|pid| numbers.here(pid));
-    let complete =
-        rebuild(&grown.kept, image, &processes, &files, &common, context, &mut numbers)?;
+    let complete = rebuild(&grown.kept, image, &processes, &files, &common, context, &mut numbers)?;
     drop(common);
     if files.means() == Means::Nothing {
         context.warn(

@@ -1,7 +1,7 @@
 //! What each helper has to know of the process that it becomes, while it is a copy of the init still.
 //!
-//! It lies in a file in memory, from which a helper reads its own: what the init had of all processes in its memory would be
-//! copied with every fork, page table by page table, so that a job of twice as many processes would take four times as long.
+//! It lies in a file in memory, from which a helper reads its own. The page tables of what the init had of all processes
+//! in its own memory would be copied with every fork: a job of twice as many processes would take four times as long.
 
 use std::collections::BTreeMap;
 use std::fs::File;
