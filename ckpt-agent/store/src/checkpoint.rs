@@ -1,5 +1,6 @@
 //! Opening a committed checkpoint, and listing what a job has.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,8 @@ use super::sealing::ImageKey;
 pub struct Checkpoint {
     layout: Layout,
     mark: CommitMark,
+    /// Places of its index files in the mark, by their names.
+    places: HashMap<String, usize>,
 }
 
 impl Checkpoint {
@@ -38,7 +41,9 @@ impl Checkpoint {
 
     pub(super) fn open_in(layout: Layout, number: u64) -> Result<Self, Damage> {
         let mark = read_mark(&layout, number)?;
-        let checkpoint = Self { layout, mark };
+        let names = mark.files.iter().enumerate().map(|(place, file)| (file.name.clone(), place));
+        let places = names.collect();
+        let checkpoint = Self { layout, mark, places };
         for file in &checkpoint.mark.files {
             let read = checkpoint.open_index(file)?;
             checkpoint.compare(file, Tally::of(read).finish())?;
@@ -58,7 +63,7 @@ impl Checkpoint {
     /// [`Damage::IndexMissing`], [`Damage::Index`], [`Damage::NoKey`], [`Damage::WrongKey`].
     pub fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T, Damage> {
         let number = self.mark.checkpoint;
-        let file = self.mark.files.iter().find(|file| file.name == name);
+        let file = self.places.get(name).and_then(|place| self.mark.files.get(*place));
         let file = file.ok_or_else(|| Damage::IndexMissing { number, name: name.to_owned() })?;
         protocol::json::read(&self.read_text(file)?)
             .map_err(|error| self.index_damage(file, &error.to_string()))

@@ -11,7 +11,9 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{OuterEnd, Pid};
 use super::super::late::{Connecting, Installed, NamedSocket};
 use super::super::objects::{RestoreContext, StdioRole};
-use super::super::restore::{Image, Standing, own_stack, refuse_rehearsal, restore};
+use super::super::restore::{
+    Image, Standing, highest_descriptor, own_stack, refuse_rehearsal, restore,
+};
 use super::super::split::PartOrder;
 use super::super::sys::{limits, tty};
 use super::UserOrder;
@@ -74,20 +76,20 @@ pub fn bring_back(
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
     let opening = stages::begin(Stage::Image);
-    let mut image = Image::open(job_dir, spec.checkpoint)?;
+    let (mut image, mut processes) = Image::open(job_dir, spec.checkpoint)?;
     let part = match part {
-        Some(order) => image.take_part(order)?,
-        None => image.take_part(&PartOrder::whole(&image.graph))?,
+        Some(order) => image.take_part(&mut processes, order)?,
+        None => image.take_part(&mut processes, &PartOrder::whole(&image.graph))?,
     };
     drop(opening);
     if let Some(user) = user {
-        rights::check_user(&image, user)?;
+        rights::check_user(&image, &processes, user)?;
     }
     if let Some(rehearsal) = among.rehearsal {
         refuse_rehearsal(&image.graph.files)?;
-        rehearsal::shield(&image, rehearsal.own_files(), user)?;
+        rehearsal::shield(&image, &processes, rehearsal.own_files(), user)?;
     }
-    let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;
+    let first_free = highest_descriptor(&processes) + 1 + OWN_DESCRIPTORS as i32;
     let crowded = raise_descriptor_limit(first_free as u64, image.graph.files.len() as u64)?;
     let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
     if crowded {
@@ -107,7 +109,12 @@ pub fn bring_back(
     for (end, far) in connections.absent {
         context.hand_out(end, far)?;
     }
-    let standing = restore(&image, &mut context)?;
+    let mut stacks: HashSet<u64> =
+        processes.values().map(|process| process.memory_map[START_STACK]).collect();
+    // Where the kernel can't be told, it shows this process's for each of them.
+    stacks.insert(own_stack()?);
+    let root = Some(image.graph.root).filter(|root| processes.contains_key(root));
+    let standing = restore(&image, processes, &mut context)?;
     warnings.append(&mut context.warnings);
     let console = std::mem::take(&mut context.console);
     if let (Some(terminal), Some(window)) = (&console.terminal, spec.window) {
@@ -119,13 +126,8 @@ pub fn bring_back(
         (StdioRole::Stdout, console.stdout),
         (StdioRole::Stderr, console.stderr),
     ];
-    let mut stacks: HashSet<u64> =
-        image.processes.values().map(|process| process.memory_map[START_STACK]).collect();
-    // Where the kernel can't be told, it shows this process's for each of them.
-    stacks.insert(own_stack()?);
-    let root = image.graph.root;
     Ok(Begun {
-        root: if image.processes.contains_key(&root) { standing.here(root) } else { None },
+        root: root.and_then(|root| standing.here(root)),
         console: ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect(),
         outer: std::mem::take(&mut context.outer),
         moved: std::mem::take(&mut context.moved),

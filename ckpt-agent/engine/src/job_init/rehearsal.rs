@@ -27,7 +27,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{Backing, FileId, Origin};
 use super::super::objects::reopen;
 use super::super::objects::{FdInfo, Object, Regular};
-use super::super::restore::Image;
+use super::super::restore::{Image, Processes};
 use super::super::sys::file_user::FileUser;
 use super::super::sys::ping_groups::PingGroups;
 use super::super::sys::stat::time;
@@ -193,7 +193,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(image: &Image, own_files: &[OwnFile]) -> Self {
+    fn of(image: &Image, processes: &Processes, own_files: &[OwnFile]) -> Self {
         let mut places = Self::default();
         own_files.iter().for_each(|file| places.made(&file.path, true));
         for folder in SESSION {
@@ -212,7 +212,7 @@ impl Places {
             }
             inode.links.iter().for_each(|link| places.made(Path::new(link), true));
         }
-        let locked = locked(image);
+        let locked = locked(image, processes);
         for (index, file) in image.graph.files.iter().enumerate() {
             let is_locked = locked.contains(&FileId(index as u32));
             match &file.object {
@@ -241,7 +241,7 @@ impl Places {
                 _ => {}
             }
         }
-        for area in image.processes.values().flat_map(|process| &process.areas) {
+        for area in processes.values().flat_map(|process| &process.areas) {
             if let Backing::File { file, writable: true, .. } = &area.backing {
                 places.found.insert(file.path.clone().into());
             }
@@ -283,13 +283,13 @@ impl Places {
 }
 
 /// Descriptions with locks of any kind: a lock of the same file would be in the way, or would be the live job's.
-fn locked(image: &Image) -> BTreeSet<FileId> {
+fn locked(image: &Image, processes: &Processes) -> BTreeSet<FileId> {
     let of_description = image.graph.files.iter().enumerate();
     let mut locked: BTreeSet<FileId> = of_description
         .filter(|(_, file)| !file.locks.is_empty())
         .map(|(index, _)| FileId(index as u32))
         .collect();
-    for process in image.processes.values() {
+    for process in processes.values() {
         for (fd, _) in &process.locks {
             let of_process = process.descriptors.iter().find(|descriptor| descriptor.fd == *fd);
             locked.extend(of_process.map(|descriptor| descriptor.file));
@@ -302,8 +302,13 @@ fn locked(image: &Image) -> BTreeSet<FileId> {
 ///
 /// # Errors
 /// Where that can't be done here.
-pub fn shield(image: &Image, own_files: &[OwnFile], user: Option<&UserOrder>) -> Result<()> {
-    let mut places = Places::of(image, own_files);
+pub fn shield(
+    image: &Image,
+    processes: &Processes,
+    own_files: &[OwnFile],
+    user: Option<&UserOrder>,
+) -> Result<()> {
+    let mut places = Places::of(image, processes, own_files);
     places.resolve(acts_for_all());
     let mut mounted = mounted();
     let options = Some("mode=0700,size=100%");

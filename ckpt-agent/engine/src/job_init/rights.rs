@@ -2,7 +2,7 @@
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Credentials, IdRange, NamespaceContent, OwnNamespace, ProcessImage};
-use super::super::restore::Image;
+use super::super::restore::{Image, Processes};
 use super::UserOrder;
 
 /// SECBIT_KEEP_CAPS (include/uapi/linux/securebits.h): the one that everybody may set (PR_SET_KEEPCAPS(2const)).
@@ -12,8 +12,8 @@ const KEEP_CAPS: u32 = 1 << 4;
 ///
 /// # Errors
 /// [`EngineError::Unfit`], with the process named.
-pub(super) fn check_user(image: &Image, user: &UserOrder) -> Result<()> {
-    for process in image.processes.values() {
+pub(super) fn check_user(image: &Image, processes: &Processes, user: &UserOrder) -> Result<()> {
+    for process in processes.values() {
         let Some(in_own) = user_namespace(process, &image.graph.namespaces, user) else {
             return Err(has_not(process, user, "namespaces or a root directory"));
         };

@@ -4,7 +4,7 @@
 //! All of this only saves memory: an area that cannot be had here (something of the init's own is in the way) is made in each
 //! process by itself, as any other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
@@ -15,8 +15,9 @@ use super::super::sys::abi;
 use super::super::sys::memory_map::Means;
 use super::super::sys::page::page_size;
 use super::super::trace::ProcessMemory;
+use super::image::Processes;
 use super::mapped::MappedFiles;
-use ckpt_store::ChunkReader;
+use ckpt_store::{ChunkReader, ChunkRef};
 
 /// Anonymous memory of the init.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl Common {
     /// # Errors
     /// Damage.
     pub fn prepare(
-        processes: &BTreeMap<Pid, ProcessImage>,
+        processes: &Processes,
         reader: &ChunkReader,
         files: &MappedFiles,
     ) -> Result<Self> {
@@ -61,8 +62,9 @@ impl Common {
         if !may || processes.len() < 2 || is_commitment_strict() {
             return Ok(common);
         }
-        for range in ranges(processes) {
-            let windows = in_common(processes, range, page);
+        let ranges = ranges(processes);
+        let windows = in_common(processes, &ranges, page);
+        for (range, windows) in ranges.into_iter().zip(windows) {
             if !windows.is_empty() && map(range) {
                 common.ranges.push(range);
                 common.windows.extend(windows);
@@ -199,9 +201,9 @@ fn is_eligible(area: &Area) -> bool {
         && !advice.advise.iter().any(|value| special.contains(value))
 }
 
-/// Where areas of several processes overlap, or touch each other. Each of them lies in one range as a whole: it
-/// must be one mapping, or mremap(2) would fail in it.
-fn ranges(processes: &BTreeMap<Pid, ProcessImage>) -> Vec<Range> {
+/// Where areas of several processes overlap, or touch each other: ascending, those that memory is reserved for first. Each
+/// of them lies in one range as a whole: it must be one mapping, or mremap(2) would fail in it.
+fn ranges(processes: &Processes) -> Vec<Range> {
     let areas = processes
         .values()
         .filter(|image| !image.thp_disable)
@@ -225,72 +227,79 @@ fn ranges(processes: &BTreeMap<Pid, ProcessImage>) -> Vec<Range> {
     joined
 }
 
-/// The windows that more than one process has in a range: of each the chunk that most of them have pages of, or the first,
-/// with all that any of them takes from it. None, where not one window is of the same chunk in two processes: then they
-/// are no relatives, or have nothing left in common.
-fn in_common(
-    processes: &BTreeMap<Pid, ProcessImage>,
-    range: Range,
-    page: u64,
-) -> Vec<(u64, StoredWindow)> {
-    let mut found: BTreeMap<u64, Candidates> = BTreeMap::new();
-    let mut any_alike = false;
-    for (pid, image) in processes.iter().filter(|(_, image)| !image.thp_disable) {
-        let from = image.areas.partition_point(|area| area.end <= range.start);
-        let own = image.areas[from..].iter().take_while(|area| area.start < range.end);
-        let own = own.filter(|area| is_eligible(area) && range.holds(area));
-        let mut counted = BTreeSet::new();
-        for area in own {
-            let first = area.start / (WINDOW_PAGES * page) * (WINDOW_PAGES * page);
-            let from = image.pages.partition_point(|window| window.address < first);
-            let windows = image.pages.iter().enumerate().skip(from);
-            for (index, window) in windows.take_while(|(_, window)| window.address < area.end) {
-                // Several areas may lie in one window.
-                let here = window.pages & within(area, window.address, page) != 0;
-                if !here || !counted.insert(index) {
-                    continue;
-                }
-                any_alike |= found.entry(window.address).or_default().add(*pid, window);
-            }
-        }
-    }
-    if !any_alike {
-        return Vec::new();
-    }
-    found.iter().filter_map(|(address, all)| Some((*address, all.of_several()?))).collect()
-}
-
-/// What processes have of one window.
-#[derive(Default)]
-struct Candidates {
-    /// By chunk, how many processes have pages of it.
-    chunks: Vec<(StoredWindow, u32)>,
+/// What processes have in one window.
+#[derive(Debug, Default)]
+struct Contents {
+    /// Each chunk once, in the order in which they were found, with all pages that any process takes from it, and how many
+    /// processes do.
+    found: Vec<(StoredWindow, u32)>,
+    /// By chunk and the pages that it has.
+    places: HashMap<(ChunkRef, u64), usize>,
+    /// How many processes have anything here.
     holders: u32,
     last: Option<Pid>,
 }
 
-impl Candidates {
-    /// Whether another process has pages of the same chunk. Each process is added as a whole.
-    fn add(&mut self, pid: Pid, window: &StoredWindow) -> bool {
+impl Contents {
+    fn count(&mut self, pid: Pid, window: &StoredWindow) {
         if self.last.replace(pid) != Some(pid) {
             self.holders += 1;
         }
-        let alike = |other: &StoredWindow| other.chunk == window.chunk && other.has == window.has;
-        let Some((other, count)) = self.chunks.iter_mut().find(|(other, _)| alike(other)) else {
-            self.chunks.push((*window, 1));
-            return false;
-        };
-        other.pages |= window.pages;
-        *count += 1;
-        true
+        let next = self.found.len();
+        let place = *self.places.entry((window.chunk, window.has)).or_insert(next);
+        match self.found.get_mut(place) {
+            Some((known, count)) => {
+                known.pages |= window.pages;
+                *count += 1;
+            }
+            None => self.found.push((*window, 1)),
+        }
     }
 
-    /// The chunk that most have pages of, or the first; `None`: one process alone has the window.
+    fn are_any_alike(&self) -> bool {
+        self.found.iter().any(|(_, count)| *count > 1)
+    }
+
+    /// The chunk that most processes take pages from, or the first, where it is more than one process that has something.
     fn of_several(&self) -> Option<StoredWindow> {
-        let most = self.chunks.iter().map(|(_, count)| *count).max()?;
-        let first = self.chunks.iter().find(|(_, count)| *count == most)?;
+        let most = self.found.iter().map(|(_, count)| *count).max()?;
+        let first = self.found.iter().find(|(_, count)| *count == most)?;
         (self.holders > 1).then_some(first.0)
     }
+}
+
+/// The windows that more than one process has in each range: of each the chunk that most of them take pages from, or the
+/// first. None, where no two processes take any from the same chunk: then they are no relatives, or have nothing left in
+/// common.
+fn in_common(processes: &Processes, ranges: &[Range], page: u64) -> Vec<Vec<(u64, StoredWindow)>> {
+    let mut found: Vec<BTreeMap<u64, Contents>> = ranges.iter().map(|_| BTreeMap::new()).collect();
+    for image in processes.values().filter(|image| !image.thp_disable) {
+        // Several areas may lie in one window.
+        let mut counted = HashSet::new();
+        for area in image.areas.iter().filter(|area| is_eligible(area)) {
+            let key = (area.advice.no_reserve, area.start);
+            let place = ranges.partition_point(|range| (range.no_reserve, range.end) <= key);
+            if !ranges.get(place).is_some_and(|range| range.holds(area)) {
+                continue;
+            }
+            let first = area.start / (WINDOW_PAGES * page) * (WINDOW_PAGES * page);
+            let from = image.pages.partition_point(|window| window.address < first);
+            let windows = image.pages.iter().enumerate().skip(from);
+            for (index, window) in windows.take_while(|(_, window)| window.address < area.end) {
+                let here = window.pages & within(area, window.address, page) != 0;
+                if here && counted.insert(index) {
+                    let contents = found[place].entry(window.address).or_default();
+                    contents.count(image.pid, window);
+                }
+            }
+        }
+    }
+    let several =
+        |windows: BTreeMap<u64, Contents>| match windows.values().any(Contents::are_any_alike) {
+            true => windows.iter().filter_map(|(at, one)| Some((*at, one.of_several()?))).collect(),
+            false => Vec::new(),
+        };
+    found.into_iter().map(several).collect()
 }
 
 /// Makes a range in this process, if nothing is there.

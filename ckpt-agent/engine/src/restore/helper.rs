@@ -1,11 +1,11 @@
 //! What a helper does to itself, as ordinary code, before its memory is replaced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
-use super::super::graph::{Descriptor, FileId, Pid, ProcessImage, ProcessState};
+use super::super::graph::{Descriptor, FileId, Pid, ProcessState, SignalAction};
 use super::super::objects::{ControllingTerminal, RestoreContext, removed_directory};
 use super::super::split::standin::{self, Link};
 use super::super::sys::clone3::Shared;
@@ -14,20 +14,21 @@ use super::super::sys::file_user::FileUser;
 use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
 use super::super::sys::signals::set_action;
 use super::super::sys::tty;
-use super::image::Image;
-use super::namespaces::is_among_other_mounts;
+use super::orders::{Order, Orders};
 use super::tree::{HelperError, Here, Hooks};
 
 /// The hooks of the process tree: descriptors, directories, limits, signal actions.
 pub struct Preparation<'a> {
-    /// The image.
-    pub image: &'a Image,
+    /// What the helpers have to know, each its own.
+    pub(super) orders: &'a Orders,
     /// Parked descriptions.
     pub context: &'a RestoreContext<'a>,
     /// Sessions with a controlling terminal.
     pub terminals: Vec<ControllingTerminal>,
     /// Links of stand-ins.
     pub links: Vec<Link>,
+    /// Which processes of this part stand in for those of others.
+    pub(super) stand_ins: BTreeSet<Pid>,
 }
 
 type Outcome<T = ()> = Result<T, HelperError>;
@@ -43,7 +44,7 @@ impl Hooks for Preparation<'_> {
     }
 
     fn shared(&self, pid: Pid) -> Shared {
-        self.image.graph.sharing_of(pid).map_or_else(Shared::default, |one| Shared {
+        self.context.graph.sharing_of(pid).map_or_else(Shared::default, |one| Shared {
             descriptors: one.descriptors,
             directories: one.directories,
         })
@@ -53,7 +54,7 @@ impl Hooks for Preparation<'_> {
         self.foreground(pid, here)?;
         if self.stands_in(pid) {
             let mut kept: Vec<i32> = self.links_of(pid).map(Link::number).collect();
-            let shells = &self.image.graph.remote_shells;
+            let shells = &self.context.graph.remote_shells;
             let shell = shells.iter().find(|shell| shell.pid == pid);
             // In another part it is a mere placeholder, without a link.
             if let Some(shell) = shell.filter(|_| !kept.is_empty()) {
@@ -61,20 +62,20 @@ impl Hooks for Preparation<'_> {
             }
             return standin::prepare(&kept);
         }
-        let process = self.image.processes.get(&pid).ok_or(HelperError::NoImage(pid))?;
-        self.enter_directory(process)?;
-        let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask as libc::mode_t);
+        let order = self.orders.read(pid)?;
+        self.enter_directory(&order)?;
+        let mode = nix::sys::stat::Mode::from_bits_truncate(order.umask as libc::mode_t);
         nix::sys::stat::umask(mode);
         if !self.shared(pid).descriptors {
-            self.descriptors(process)?;
+            self.descriptors(&order.descriptors)?;
         }
         if !self.context.rehearsal {
             let user = self.context.user.as_ref();
             let _restrained = user.map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
-            own_settings(process);
+            own_settings(&order);
         }
         // The last ones: from here on this code must not rely on any handler.
-        let all: Vec<(i32, [u64; 4])> = all_actions(process);
+        let all: Vec<(i32, [u64; 4])> = all_actions(&order.actions);
         for (signal, words) in all {
             // SAFETY: every signal is blocked here, and stays blocked until the memory that the handlers
             // lie in is in place.
@@ -99,18 +100,14 @@ impl Hooks for Preparation<'_> {
 }
 
 impl Preparation<'_> {
-    fn enter_directory(&self, process: &ProcessImage) -> Outcome {
-        if is_among_other_mounts(process, &self.context.graph.namespaces) {
-            // Once these are there.
-            return Ok(());
-        }
-        let path = &process.working_directory;
+    fn enter_directory(&self, order: &Order) -> Outcome {
+        let Some(path) = &order.working_directory else { return Ok(()) };
         let what = format!("enter directory {path}");
         // An image can name any directory: root must not bring a user into one that is closed to them.
         let user = self.context.user.as_ref();
         let acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups));
         let _acting = acting.transpose()?;
-        let Some(mode) = process.removed_directory else {
+        let Some(mode) = order.removed_directory else {
             return std::env::set_current_dir(path).map_err(HelperError::system(what));
         };
         let directory = removed_directory(path, mode)?;
@@ -119,24 +116,24 @@ impl Preparation<'_> {
 }
 
 /// Every signal has its action set: those not in the image are SIG_DFL.
-fn all_actions(process: &ProcessImage) -> Vec<(i32, [u64; 4])> {
+fn all_actions(actions: &[SignalAction]) -> Vec<(i32, [u64; 4])> {
     (1..=64)
         .filter(|signal| *signal != libc::SIGKILL && *signal != libc::SIGSTOP)
         .map(|signal| {
-            let saved = process.actions.iter().find(|action| action.signal == signal);
+            let saved = actions.iter().find(|action| action.signal == signal);
             (signal, saved.map_or([0; 4], |action| action.words))
         })
         .collect()
 }
 
 /// Settings that may need a privilege which this restore has not: then they stay as they are.
-fn own_settings(process: &ProcessImage) {
-    if process.nice != 0 {
+fn own_settings(order: &Order) {
+    if order.nice != 0 {
         // SAFETY: takes numbers only.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, process.nice) };
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, order.nice) };
     }
-    let _ = std::fs::write("/proc/self/oom_score_adj", process.oom_score_adj.to_string());
-    if let Some(filter) = process.attributes.core_filter {
+    let _ = std::fs::write("/proc/self/oom_score_adj", order.oom_score_adj.to_string());
+    if let Some(filter) = order.core_filter {
         let _ = std::fs::write("/proc/self/coredump_filter", format!("{filter:#x}"));
     }
 }
@@ -160,8 +157,7 @@ impl Preparation<'_> {
     }
 
     fn stands_in(&self, pid: Pid) -> bool {
-        let nodes = self.context.part.iter().flat_map(|part| &part.nodes);
-        nodes.into_iter().any(|node| node.pid == pid && node.state == ProcessState::StandIn)
+        self.stand_ins.contains(&pid)
     }
 
     /// Puts the standard streams of a remote shell in place; their numbers.
@@ -243,15 +239,15 @@ impl Preparation<'_> {
     }
 
     /// Final numbers; what is parked above all of them stays until the mappings are made.
-    fn descriptors(&self, process: &ProcessImage) -> Outcome {
-        let mut moves = Vec::with_capacity(process.descriptors.len());
-        for descriptor in &process.descriptors {
+    fn descriptors(&self, descriptors: &[Descriptor]) -> Outcome {
+        let mut moves = Vec::with_capacity(descriptors.len());
+        for descriptor in descriptors {
             let parked = self.context.parked(descriptor.file)?;
             moves.push((parked.as_raw_fd(), descriptor.fd));
         }
         self.rearrange(&moves)?;
         let mut next = 0;
-        for descriptor in &process.descriptors {
+        for descriptor in descriptors {
             if descriptor.fd > next {
                 close_range(next, descriptor.fd - 1)?;
             }

@@ -16,62 +16,73 @@ use super::super::split::{Holdings, Part, PartOrder, plan};
 use super::super::sys::page::page_size;
 use ckpt_store::{Checkpoint, ChunkReader};
 
-/// Graph, processes and the way to their bytes.
+/// Living processes of an image, by number. They are by far the most of it, and whoever forks forgets them for as long:
+/// every fork copies the page tables of what there is.
+pub type Processes = BTreeMap<Pid, ProcessImage>;
+
+/// A graph, and the way to its processes and to their bytes.
 #[derive(Debug)]
 pub struct Image {
     /// The graph.
     pub graph: Graph,
-    /// Living processes by number.
-    pub processes: BTreeMap<Pid, ProcessImage>,
     /// Reads chunks, checking each against its hash.
     pub reader: ChunkReader,
+    checkpoint: Checkpoint,
 }
 
 /// Largest blob that is read into memory as a whole: in-flight data, never file contents.
 const LARGEST_IN_MEMORY: u64 = 1 << 30;
 
 impl Image {
-    /// Opens a committed checkpoint and checks that this machine can run it.
+    /// Opens a committed checkpoint and checks that this machine can run it, with all its processes.
     ///
     /// # Errors
     /// Damage; another version, architecture or page size.
-    pub fn open(job_dir: &Path, number: u64) -> Result<Self> {
+    pub fn open(job_dir: &Path, number: u64) -> Result<(Self, Processes)> {
         let checkpoint = Checkpoint::open(job_dir, number)?;
         let graph: Graph = checkpoint.read_json("graph.json")?;
         check_version("graph.json", graph.version)?;
         check_machine(&graph)?;
         check_nodes(&graph)?;
-        let mut processes = BTreeMap::new();
-        for node in &graph.processes {
-            if node.state == ProcessState::Alive {
-                let name = super::super::dump::process_file(node.pid);
-                let image: ProcessImage = checkpoint.read_json(&name)?;
-                check_version(&name, image.version)?;
-                if image.pid != node.pid {
-                    let what = format!("{name} is of process {}", image.pid);
-                    return Err(EngineError::Damaged(what));
-                }
-                check_process(&graph, &image)?;
-                processes.insert(node.pid, image);
-            }
-        }
-        if graph.root != 0 && !processes.contains_key(&graph.root) {
+        let image = Self { graph, reader: checkpoint.reader()?, checkpoint };
+        let alive = image.graph.processes.iter().filter(|node| node.state == ProcessState::Alive);
+        let processes = image.read_processes(alive.map(|node| node.pid))?;
+        if image.graph.root != 0 && !processes.contains_key(&image.graph.root) {
             return Err(EngineError::Damaged("the job's first process is missing".into()));
         }
-        Ok(Self { graph, processes, reader: checkpoint.reader()? })
+        Ok((image, processes))
+    }
+
+    /// Reads these processes; each time the same, since the commit mark has the hash of every file.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn read_processes(&self, pids: impl Iterator<Item = Pid>) -> Result<Processes> {
+        let read = |pid| {
+            let name = super::super::dump::process_file(pid);
+            let image: ProcessImage = self.checkpoint.read_json(&name)?;
+            check_version(&name, image.version)?;
+            if image.pid != pid {
+                let what = format!("{name} is of process {}", image.pid);
+                return Err(EngineError::Damaged(what));
+            }
+            check_process(&self.graph, &image)?;
+            Ok((pid, image))
+        };
+        pids.map(read).collect()
     }
 
     /// Works out a part of it, and forgets the processes of the others.
     ///
     /// # Errors
     /// [`EngineError::Unfit`] where it cannot be taken apart like this.
-    pub fn take_part(&mut self, order: &PartOrder) -> Result<Part> {
-        let holdings = Holdings::of(&self.graph, self.processes.values());
+    pub fn take_part(&mut self, processes: &mut Processes, order: &PartOrder) -> Result<Part> {
+        let holdings = Holdings::of(&self.graph, processes.values());
         let part = plan(&self.graph, &holdings, order).map_err(|error| EngineError::Unfit {
             what: error.to_string(),
             way_out: "bring them back together".into(),
         })?;
-        self.processes.retain(|pid, _| part.members.contains(pid));
+        processes.retain(|pid, _| part.members.contains(pid));
         for file in &part.idle {
             if let Some(file) = self.graph.files.get_mut(file.0 as usize) {
                 file.object.become_idle();
@@ -92,12 +103,12 @@ impl Image {
         });
         states.collect()
     }
+}
 
-    /// The highest descriptor number that any process uses.
-    pub fn highest_descriptor(&self) -> i32 {
-        let all = self.processes.values().flat_map(|process| &process.descriptors);
-        all.map(|descriptor| descriptor.fd).max().unwrap_or(2)
-    }
+/// The highest descriptor number that any process uses.
+pub fn highest_descriptor(processes: &Processes) -> i32 {
+    let all = processes.values().flat_map(|process| &process.descriptors);
+    all.map(|descriptor| descriptor.fd).max().unwrap_or(2)
 }
 
 fn check_version(name: &str, version: u32) -> Result<()> {

@@ -15,7 +15,7 @@ use super::super::objects::{RestoreContext, reopen};
 use super::super::sys::memory_map::{self, Means};
 use super::super::sys::stat::modified_ns_of;
 use super::identity::Identity;
-use super::image::Image;
+use super::image::{Image, Processes};
 use super::vdso::ForeignVdso;
 
 /// What is mapped, and whether from a description that can be written through.
@@ -61,6 +61,7 @@ impl MappedFiles {
     /// [`EngineError::Unfit`] where a file is missing or another one.
     pub fn open(
         image: &Image,
+        processes: &Processes,
         foreign: Option<ForeignVdso>,
         context: &mut RestoreContext,
     ) -> Result<Self> {
@@ -73,7 +74,7 @@ impl MappedFiles {
             identities: BTreeMap::new(),
             foreign,
         };
-        for process in image.processes.values() {
+        for process in processes.values() {
             for area in &process.areas {
                 let Some(key) = key(&area.backing) else { continue };
                 if found.files.contains_key(&key) || found.is_segment(area) {
@@ -90,9 +91,9 @@ impl MappedFiles {
                 found.files.insert(key, fd);
             }
         }
-        found.open_executables(image, context)?;
+        found.open_executables(processes, context)?;
         if found.means == Means::Nothing {
-            for (pid, process) in &image.processes {
+            for (pid, process) in processes {
                 let (fd, length) = Identity::of(process).file()?;
                 found.identities.insert(*pid, (context.lift(fd)?, length));
             }
@@ -100,8 +101,12 @@ impl MappedFiles {
         Ok(found)
     }
 
-    fn open_executables(&mut self, image: &Image, context: &mut RestoreContext) -> Result<()> {
-        for process in image.processes.values() {
+    fn open_executables(
+        &mut self,
+        processes: &Processes,
+        context: &mut RestoreContext,
+    ) -> Result<()> {
+        for process in processes.values() {
             let path = &process.executable.path;
             if self.executables.contains_key(path) {
                 continue;
@@ -228,9 +233,8 @@ fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -
 ///
 /// # Errors
 /// Failed opens.
-pub fn release_programs(image: &Image, context: &mut RestoreContext) -> Result<()> {
-    let written: BTreeSet<InodeId> = image
-        .processes
+pub fn release_programs(processes: &Processes, context: &mut RestoreContext) -> Result<()> {
+    let written: BTreeSet<InodeId> = processes
         .values()
         .flat_map(|process| &process.areas)
         .filter(|area| area.shared)

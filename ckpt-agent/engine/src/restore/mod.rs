@@ -19,6 +19,7 @@ mod memory_map;
 mod namespaces;
 mod numbers;
 mod of_processes;
+mod orders;
 mod posix_timers;
 mod record_locks;
 mod rings;
@@ -32,7 +33,7 @@ mod userfault;
 mod vdso;
 
 pub use identity::Identity;
-pub use image::Image;
+pub use image::{Image, Processes, highest_descriptor};
 pub use memory_map::own_stack;
 pub use told::refuse_rehearsal;
 
@@ -44,7 +45,7 @@ use protocol::launch::Kept;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{
-    Credentials, Offer, OwnNamespace, Pid, ProcessImage, RelayEnd, RelayKind, offer,
+    Credentials, Offer, OwnNamespace, Pid, ProcessImage, ProcessState, RelayEnd, RelayKind, offer,
 };
 use super::inodes;
 use super::ipc;
@@ -60,6 +61,7 @@ use super::objects::{
 };
 use super::proc::read_maps;
 use super::split::standin::Link;
+use super::sys::allocator;
 use super::sys::cpu_features;
 use super::sys::file_user::FileUser;
 use super::sys::memory_map::Means;
@@ -72,6 +74,7 @@ use held::Held;
 use helper::Preparation;
 use mapped::MappedFiles;
 use numbers::Numbers;
+use orders::Orders;
 use tables::Tables;
 use vdso::ForeignVdso;
 
@@ -139,9 +142,13 @@ impl Standing {
 ///
 /// # Errors
 /// Whatever does not fit: nothing of the job has run then.
-pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standing> {
-    let foreign = foreign_vdso(image, context)?;
-    check_features(image, context)?;
+pub fn restore(
+    image: &Image,
+    processes: Processes,
+    context: &mut RestoreContext<'_>,
+) -> Result<Standing> {
+    let foreign = foreign_vdso(image, &processes, context)?;
+    check_features(image, &processes, context)?;
     let files = {
         let _acting = act_as_user(context)?;
         {
@@ -154,16 +161,18 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         let _making = stages::begin(Stage::Files);
         folders::finish(context)?;
         put_flags(image, context)?;
-        mapped::release_programs(image, context)?;
-        MappedFiles::open(image, foreign, context)?
+        mapped::release_programs(&processes, context)?;
+        MappedFiles::open(image, &processes, foreign, context)?
     };
     let nodes = context.part.as_ref().map_or(&image.graph.processes, |part| &part.nodes);
     let plan =
         tree::plan(nodes).map_err(|error| EngineError::odd("process tree", error.to_string()))?;
+    let stand_ins = nodes.iter().filter(|node| node.state == ProcessState::StandIn);
+    let stand_ins = stand_ins.map(|node| node.pid).collect();
     let terminals = terminals_here(image, context);
     let links = make_links(context)?;
     hand_out_streams(context)?;
-    if context.watch && sandbox::are_any(image) {
+    if context.watch && sandbox::are_any(&processes) {
         // Under a filter of its own this process could not suspend others.
         context.warn(
             "connections that the job makes after a move will not find their peers: it has sandboxes (seccomp)",
@@ -173,18 +182,28 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         // are.
         context.watched = late::install_or_say(&mut context.warnings);
     }
-    let common = Common::prepare(&image.processes, &image.reader, &files)?;
+    let common = Common::prepare(&processes, &image.reader, &files)?;
+    let orders = Orders::write(&processes, context)?;
+    let pids: Vec<Pid> = processes.keys().copied().collect();
+    // What a fork finds in memory, it copies the page tables of.
+    drop(processes);
+    allocator::trim();
     let grown = {
-        let preparation = Preparation { image, context, terminals, links };
+        let preparation = Preparation { orders: &orders, context, terminals, links, stand_ins };
         let _growing = stages::begin(Stage::Tree { processes: plan.births.len() });
         tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {
             what: error.to_string(),
             way_out: "see the documentation on restarts".into(),
         })?
     };
+    drop(orders);
+    let processes = {
+        let _opening = stages::begin(Stage::Image);
+        image.read_processes(pids.into_iter())?
+    };
     let mut numbers = Numbers(grown.numbers);
     context.renumber_ends(|pid| numbers.here(pid));
-    let processes = rebuild(&grown.kept, image, &files, &common, context, &mut numbers)?;
+    let complete = rebuild(&grown.kept, image, &processes, &files, &common, context, &mut numbers)?;
     drop(common);
     if files.means() == Means::Nothing {
         context.warn(
@@ -198,9 +217,9 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     }
     drop(files);
     context.drop_inodes();
-    told::put_all(image, context, &numbers)?;
-    context.warnings.extend(numbers.warning(image));
-    Ok(Standing { processes, numbers })
+    told::put_all(image, &processes, context, &numbers)?;
+    context.warnings.extend(numbers.warning(&processes));
+    Ok(Standing { processes: complete, numbers })
 }
 
 /// While they live, files are opened and objects made with the rights of the job's user.
@@ -263,8 +282,12 @@ fn hand_out_streams(context: &mut RestoreContext<'_>) -> Result<()> {
 pub const VDSO_VARIABLE: &str = "CKPTD_VDSO";
 
 /// The C library of a process keeps addresses of functions in the vdso: another kernel has them elsewhere. `None`: it is the same.
-fn foreign_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<Option<ForeignVdso>> {
-    if image.processes.is_empty() {
+fn foreign_vdso(
+    image: &Image,
+    processes: &Processes,
+    context: &mut RestoreContext<'_>,
+) -> Result<Option<ForeignVdso>> {
+    if processes.is_empty() {
         // All have ended, or are stand-ins.
         return Ok(None);
     }
@@ -287,8 +310,12 @@ fn foreign_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<Optio
 }
 
 /// Whether this machine's processor has what the job's programs were offered when they began, and may have chosen their code by.
-fn check_features(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
-    let wanted = offer::wanted(&image.graph.offers, image.processes.values());
+fn check_features(
+    image: &Image,
+    processes: &Processes,
+    context: &mut RestoreContext<'_>,
+) -> Result<()> {
+    let wanted = offer::wanted(&image.graph.offers, processes.values());
     let here = cpu_features::offered();
     let lacking: Vec<&str> =
         wanted.into_iter().filter(|name| !here.iter().any(|own| own == name)).collect();
@@ -348,6 +375,7 @@ impl Helper<'_> {
 fn rebuild(
     pids: &[Pid],
     image: &Image,
+    processes: &Processes,
     files: &MappedFiles,
     common: &Common,
     context: &mut RestoreContext<'_>,
@@ -356,7 +384,7 @@ fn rebuild(
     let page = image.graph.page_size;
     let mut helpers = Vec::with_capacity(pids.len());
     for pid in pids {
-        let Some(process) = image.processes.get(pid) else { continue };
+        let Some(process) = processes.get(pid) else { continue };
         let number = numbers.here(*pid).ok_or(EngineError::Gone(*pid))?;
         let laying = stages::begin(Stage::Layout { pid: *pid });
         let (helper, laid) = lay_out(number, process, files, common, page)?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::super::graph::{Pid, ProcessImage};
-use super::Image;
+use super::image::Processes;
 
 /// Recorded numbers of processes, threads, process groups and sessions, and those that they have here.
 #[derive(Debug, Default)]
@@ -22,8 +22,8 @@ impl Numbers {
     }
 
     /// A line for the user where the job can see that numbers have changed.
-    pub(super) fn warning(&self, image: &Image) -> Option<String> {
-        let threads = image.processes.values().flat_map(|process| &process.threads);
+    pub(super) fn warning(&self, processes: &Processes) -> Option<String> {
+        let threads = processes.values().flat_map(|process| &process.threads);
         let all: Vec<Pid> = threads.map(|thread| thread.tid).collect();
         let changed = all.iter().filter(|tid| self.here(**tid).is_some_and(|here| here != **tid));
         let changed = changed.count();

@@ -5,7 +5,7 @@ use super::super::arch::words::{WORD, to_words};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{ProcessImage, Sandbox, SandboxFilter, from_hex};
 use super::super::trace::{Remote, Scratch, StoppedThread};
-use super::image::Image;
+use super::image::Processes;
 
 /// SECCOMP_SET_MODE_FILTER
 const SET_FILTER: u64 = 1;
@@ -20,8 +20,8 @@ const INSTRUCTION: usize = 8;
 const LONGEST: usize = 4096;
 
 /// Whether any thread of a job has a sandbox.
-pub fn are_any(image: &Image) -> bool {
-    let threads = image.processes.values().flat_map(|process| &process.threads);
+pub fn are_any(processes: &Processes) -> bool {
+    let threads = processes.values().flat_map(|process| &process.threads);
     threads.into_iter().any(|thread| thread.sandbox.is_some())
 }
 

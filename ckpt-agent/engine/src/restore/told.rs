@@ -11,7 +11,7 @@ use super::super::graph::{FileId, LockKind, OpenFile};
 use super::super::objects::RestoreContext;
 use super::super::sys::dup3::dup3;
 use super::super::sys::owner::{FileOwner, set_file_owner};
-use super::Image;
+use super::image::{Image, Processes};
 use super::numbers::Numbers;
 
 /// The owner of nobody: a process that is none.
@@ -38,6 +38,7 @@ pub fn refuse_rehearsal(files: &[OpenFile]) -> Result<()> {
 /// [`EngineError::Unfit`] where another process has a file open that a lease is for; failed calls.
 pub(super) fn put_all(
     image: &Image,
+    processes: &Processes,
     context: &RestoreContext<'_>,
     numbers: &Numbers,
 ) -> Result<()> {
@@ -63,7 +64,7 @@ pub(super) fn put_all(
             continue;
         }
         // In flight, it has none, and in a crowded process it may be parked there.
-        let number = number_of(image, id).filter(|number| *number != fd.as_raw_fd());
+        let number = number_of(processes, id).filter(|number| *number != fd.as_raw_fd());
         let number = number.map(|number| Numbered::of(fd, number, context.first_free));
         let numbered = number.transpose()?;
         let fd = numbered.as_ref().map_or(fd, Numbered::as_fd);
@@ -83,8 +84,8 @@ pub(super) fn put_all(
 }
 
 /// The number by which the first of its holders knows a description.
-fn number_of(image: &Image, id: FileId) -> Option<RawFd> {
-    let mut all = image.processes.values().flat_map(|process| &process.descriptors);
+fn number_of(processes: &Processes, id: FileId) -> Option<RawFd> {
+    let mut all = processes.values().flat_map(|process| &process.descriptors);
     all.find(|descriptor| descriptor.file == id).map(|descriptor| descriptor.fd)
 }
 

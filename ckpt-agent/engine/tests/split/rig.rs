@@ -18,7 +18,7 @@ use ckpt_engine::inodes::ahead::Taken;
 use ckpt_engine::inodes::copying::Copying;
 use ckpt_engine::job_init::{Channel, Order, Report, Task, World};
 use ckpt_engine::objects::{External, HeldRelay, Shown, StdioRole};
-use ckpt_engine::restore::{Image as Opened, Past};
+use ckpt_engine::restore::{Image as Opened, Past, Processes};
 use ckpt_engine::split::standin::Message;
 use ckpt_engine::split::{Holdings, PartOrder, Unit, units};
 use ckpt_engine::sys::spawn::with_descriptor;
@@ -77,13 +77,13 @@ pub struct Image {
 }
 
 impl Image {
-    fn open(&self) -> Outcome<Opened> {
+    fn open(&self) -> Outcome<(Opened, Processes)> {
         Opened::open(&self.dir, self.number).map_err(text)
     }
 
     pub fn units(&self) -> Outcome<Vec<Unit>> {
-        let opened = self.open()?;
-        Ok(units(&opened.graph, &Holdings::of(&opened.graph, opened.processes.values()), true))
+        let (opened, processes) = self.open()?;
+        Ok(units(&opened.graph, &Holdings::of(&opened.graph, processes.values()), true))
     }
 }
 
@@ -213,7 +213,7 @@ impl Rig {
         };
         let task = Task::Restore { job_dir: image.dir.clone(), spec, part };
         let dir = self.new_dir()?;
-        let states = image.open()?.relay_states().map_err(text)?;
+        let states = image.open()?.0.relay_states().map_err(text)?;
         let past = Past::of(&image.dir, image.number).map_err(text)?;
         self.start(
             &Order {

@@ -70,9 +70,9 @@ fn look(subject: &Subject) -> Result<Option<String>, Failure> {
     if let Err(error) = Past::of(&folder, 1) {
         return Ok(Some(error.to_string()));
     }
-    let outcome = Image::open(&folder, 1).and_then(|mut image| {
+    let outcome = Image::open(&folder, 1).and_then(|(mut image, mut processes)| {
         let order = PartOrder::whole(&image.graph);
-        let part = image.take_part(&order)?;
+        let part = image.take_part(&mut processes, &order)?;
         image.relay_states()?;
         Ok(part)
     });
