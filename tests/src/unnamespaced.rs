@@ -111,6 +111,7 @@ const NEED_NUMBERS: &[Excuse] = &[
         "waits for a child by its number",
         &[
             "boundmount",
+            "bpfmaps",
             "busystreams",
             "cowfork",
             "changeduser",
