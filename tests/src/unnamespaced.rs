@@ -100,8 +100,10 @@ const NEED_NAMESPACES: &[Excuse] = &[
 ];
 
 /// Programs that expect clocks to go on where they were, which is the time namespace's doing.
-const NEED_CLOCKS: &[Excuse] =
-    &[("CLOCK_MONOTONIC goes on with the machine while the job is not there", &["clocks"])];
+const NEED_CLOCKS: &[Excuse] = &[(
+    "CLOCK_MONOTONIC goes on with the machine while the job is not there",
+    &["clocks", "ownclocks"],
+)];
 
 /// Programs that remember numbers of processes or threads over a restart.
 const NEED_NUMBERS: &[Excuse] = &[
@@ -109,10 +111,12 @@ const NEED_NUMBERS: &[Excuse] = &[
         "waits for a child by its number",
         &[
             "boundmount",
+            "bpfmaps",
             "busystreams",
             "cowfork",
             "changeduser",
             "chroot",
+            "clocksforchildren",
             "deletedfile",
             "devshm",
             "epoll",
@@ -129,6 +133,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "lockedlater",
             "memfd",
             "namespacefd",
+            "ownclocks",
             "ownnamespaces",
             "pipe",
             "pipeend",

@@ -5,6 +5,7 @@ mod content;
 mod memory_files;
 mod mounts;
 mod seen;
+mod time;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -38,11 +39,11 @@ const KINDS: [(&str, &str); 9] = [
     ("mnt", "a mount namespace"),
     ("cgroup", "a cgroup namespace"),
     ("pid_for_children", "a PID namespace"),
-    ("time", "a time namespace"),
-    ("time_for_children", "a time namespace"),
+    (time::OWN, "a time namespace"),
+    (time::OF_CHILDREN, "a time namespace"),
 ];
 /// Those that each thread can change for itself, without any of its process's other threads.
-const OF_THREADS: [&str; 5] = ["uts", "ipc", "net", "mnt", "cgroup"];
+const OF_THREADS: [&str; 7] = ["uts", "ipc", "net", "mnt", "cgroup", time::OWN, time::OF_CHILDREN];
 
 /// Namespaces of a job's processes that are not its init's.
 #[derive(Debug, Default)]
@@ -51,6 +52,10 @@ pub struct Own {
     pub all: Vec<OwnNamespace>,
     /// Those that a process is in, by its number on this machine, as places in the list.
     of: BTreeMap<i32, Vec<u32>>,
+    /// Time namespaces that the children of a process will be in, where it is not in them itself, by its number likewise.
+    of_children: BTreeMap<i32, u32>,
+    /// The job's processes.
+    processes: BTreeSet<i32>,
     /// Places by the kernel's name of the namespace.
     known: HashMap<(&'static str, String), u32>,
     /// Who is in mount namespaces with mounts of their own, by their places.
@@ -65,7 +70,8 @@ impl Own {
     /// # Errors
     /// A refusal of what can't be kept, with the number of its process on this machine; failed calls.
     pub fn find(init: i32, processes: &[StoppedProcess]) -> Result<Self, (i32, EngineError)> {
-        let mut own = Self::default();
+        let processes_here = processes.iter().map(|process| process.host_pid).collect();
+        let mut own = Self { processes: processes_here, ..Self::default() };
         let of_init = KINDS.map(|(file, _)| name_of(init, file));
         for process in processes {
             own.look_at(init, &of_init, process).map_err(|error| (process.host_pid, error))?;
@@ -85,7 +91,12 @@ impl Own {
         for ((file, what), of_init) in KINDS.iter().zip(of_init) {
             // A kernel without such namespaces has one of them.
             let (Some(of_init), Some(name)) = (of_init, name_of(pid, file)) else { continue };
-            if *of_init != name {
+            if *file == time::OF_CHILDREN {
+                if Some(&name) != name_of(pid, time::OWN).as_ref() {
+                    let place = self.place(init, pid, (file, what), name)?;
+                    self.check_founder(pid, place, &places)?;
+                }
+            } else if *of_init != name {
                 places.push(self.place(init, pid, (file, what), name)?);
             }
         }
@@ -108,7 +119,8 @@ impl Own {
         (file, what): (&'static str, &str),
         name: String,
     ) -> Result<u32> {
-        if let Some(place) = self.known.get(&(file, name.clone())) {
+        let key = if file == time::OF_CHILDREN { time::OWN } else { file };
+        if let Some(place) = self.known.get(&(key, name.clone())) {
             return Ok(*place);
         }
         let content = match file {
@@ -121,13 +133,36 @@ impl Own {
                 self.mounts(init, pid, owner.is_none())?
             }
             "cgroup" => NamespaceContent::Cgroup,
+            time::OWN | time::OF_CHILDREN => time::content(init, pid, file, &self.processes)?,
             _ => return Err(refuse(format!("is in {what} of its own"))),
         };
         let owner = self.owner(init, pid, file, what)?;
         let place = self.all.len() as u32;
         self.all.push(OwnNamespace { owner, content });
-        self.known.insert((file, name), place);
+        self.known.insert((key, name), place);
         Ok(place)
+    }
+
+    /// Notes that a process has made a time namespace for its children that it is not in itself; so does one at a restart,
+    /// while it has the rights that it takes. `places`: what the process is in.
+    fn check_founder(&mut self, pid: i32, place: u32, places: &[u32]) -> Result<()> {
+        let founded = &self.all[place as usize];
+        let NamespaceContent::Time { fixed, .. } = founded.content else { return Ok(()) };
+        let own = places.iter().map(|place| &self.all[*place as usize]);
+        let mut own = own.filter(|one| one.content.is_time());
+        if founded.owner.is_none() && own.any(|own| own.owner.is_some()) {
+            let what = "is in a time namespace of other users than that of its children";
+            return Err(refuse(what.to_owned()));
+        }
+        if self.of_children.values().any(|other| *other == place) {
+            let what = "has children in a time namespace that it is not in, and shares that with another process";
+            return Err(refuse(what.to_owned()));
+        }
+        if !fixed {
+            time::check_copy(pid)?;
+        }
+        self.of_children.insert(pid, place);
+        Ok(())
     }
 
     /// What is mounted in a mount namespace. `of_job`: it belongs to the job's user namespace.
@@ -237,6 +272,18 @@ impl Own {
     /// The namespaces of a process, as places in the list.
     pub fn of(&self, pid: i32) -> Vec<u32> {
         self.of.get(&pid).cloned().unwrap_or_default()
+    }
+
+    /// The time namespace that the children of a process will be in, where it is another than its own.
+    pub fn time_of_children(&self, pid: i32) -> Option<u32> {
+        self.of_children.get(&pid).copied()
+    }
+
+    /// Whether a child of this process would be the first one in its time namespace.
+    pub fn would_fix_clocks(&self, pid: i32) -> bool {
+        let place = self.time_of_children(pid);
+        let content = place.and_then(|place| self.all.get(place as usize)).map(|one| &one.content);
+        matches!(content, Some(NamespaceContent::Time { fixed: false, .. }))
     }
 
     /// Asks for what only a process itself tells of its namespaces: the names of uname(2).

@@ -16,6 +16,9 @@ use super::super::trace::{
     Batch, FOLLOW_CHILDREN, Remote, Scratch, StopReport, StoppedThread, deliver, wait,
 };
 
+/// Bytes of struct clone_args in its first version (include/uapi/linux/sched.h, CLONE_ARGS_SIZE_VER0); the flags come first.
+const CLONE_ARGUMENTS: usize = 64;
+
 /// The frozen copy of a process's memory. Dropping it ends it.
 #[derive(Debug)]
 pub struct SnapshotProcess {
@@ -26,22 +29,27 @@ pub struct SnapshotProcess {
 impl SnapshotProcess {
     /// Makes one of the process that `remote` has borrowed. `apart`: ranges that it does not get: SysV
     /// segments, which know how many hold them, rings, whose ends it would hold back, and huge pages. Their content is in
-    /// the image already.
+    /// the image already. `other_time`: it must not be the first one in the time namespace of the process's children.
     ///
     /// # Errors
     /// No memory or too many processes; the process is as before.
-    pub fn of(remote: &mut Remote<'_>, apart: &[(u64, u64)]) -> Result<Self> {
+    pub fn of(remote: &mut Remote<'_>, apart: &[(u64, u64)], other_time: bool) -> Result<Self> {
         let _may_fork = MayFork::begin(remote.thread().tid());
         remote.thread().set_options(FOLLOW_CHILDREN)?;
-        let snapshot_process = Self::through_carrier(remote, apart);
+        let snapshot_process = Self::through_carrier(remote, apart, other_time);
         remote.thread().set_options(libc::PTRACE_O_EXITKILL)?;
         snapshot_process
     }
 
-    fn through_carrier(remote: &mut Remote<'_>, apart: &[(u64, u64)]) -> Result<Self> {
+    fn through_carrier(
+        remote: &mut Remote<'_>,
+        apart: &[(u64, u64)],
+        other_time: bool,
+    ) -> Result<Self> {
         let flags = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS) as u64;
         let (carrier_number, mut carrier) = remote.clone_child(flags)?;
-        let born = Self::born_of(&mut carrier, remote.entry_point(), remote.scratch(), apart);
+        let entry_point = remote.entry_point();
+        let born = Self::born_of(&mut carrier, entry_point, remote.scratch(), apart, other_time);
         // The carrier shares the process's memory: it must be gone before the process goes on, whatever
         // became of the snapshot process.
         let ended = {
@@ -62,9 +70,13 @@ impl SnapshotProcess {
         entry_point: u64,
         scratch: Option<Scratch>,
         apart: &[(u64, u64)],
+        other_time: bool,
     ) -> Result<Self> {
         let mut loan = Remote::take(carrier, entry_point)?;
-        let born = loan.clone_child(libc::CLONE_FILES as u64);
+        let born = match other_time {
+            true => in_other_time(&mut loan, scratch),
+            false => loan.clone_child(libc::CLONE_FILES as u64),
+        };
         loan.abandon();
         let (_, mut thread) = born?;
         let host_pid = thread.tid();
@@ -123,6 +135,20 @@ impl SnapshotProcess {
     pub fn is_alive(&self) -> bool {
         is_alive(self.host_pid)
     }
+}
+
+/// A child in a time namespace of its own, made by clone3(2): to clone(2) the flag is part of the signal of its end.
+fn in_other_time(
+    carrier: &mut Remote<'_>,
+    scratch: Option<Scratch>,
+) -> Result<(u64, StoppedThread)> {
+    let scratch = scratch.ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
+    let mut arguments = [0; CLONE_ARGUMENTS];
+    let flags = (libc::CLONE_FILES | abi::CLONE_NEWTIME) as u64;
+    arguments[..8].copy_from_slice(&flags.to_ne_bytes());
+    carrier.memory().write(scratch.data(), &arguments)?;
+    let given = [scratch.data(), CLONE_ARGUMENTS as u64];
+    carrier.give_birth("clone3", libc::SYS_clone3, &given)
 }
 
 /// Whether a snapshot process still holds memory: one that was killed for want of memory reads as zeros or not

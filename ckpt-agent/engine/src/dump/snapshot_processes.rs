@@ -10,6 +10,7 @@ use super::super::restore::Identity;
 use super::super::trace::{Batch, Vdso};
 use super::super::tracking::Unwritten;
 use super::areas::Planned;
+use super::namespaces::Own;
 use super::process;
 use super::snapshot_process::SnapshotProcess;
 
@@ -32,6 +33,7 @@ pub(super) fn make_snapshot_processes(
     processes: &mut [StoppedProcess],
     readings: &[Reading],
     context: &DumpContext,
+    namespaces: &Own,
 ) -> Result<Vec<SnapshotProcess>> {
     set_subreapers(processes, readings, false)?;
     let mut snapshot_processes = Vec::with_capacity(processes.len());
@@ -48,9 +50,10 @@ pub(super) fn make_snapshot_processes(
             })
             .map(|mapping| (mapping.start, mapping.end))
             .collect();
+        let other_time = namespaces.would_fix_clocks(host_pid);
         let made = process
             .lend(reading.entry_point)
-            .and_then(|mut remote| SnapshotProcess::of(&mut remote, &apart));
+            .and_then(|mut remote| SnapshotProcess::of(&mut remote, &apart, other_time));
         match made {
             Ok(snapshot_process) => snapshot_processes.push(snapshot_process),
             Err(error) => {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::sys::abi::CLONE_NEWTIME;
 use super::OwnMount;
 
 /// A namespace that is not the one of the job's init.
@@ -45,6 +46,15 @@ pub enum NamespaceContent {
     },
     /// cgroup_namespaces(7)
     Cgroup,
+    /// time_namespaces(7)
+    Time {
+        /// CLOCK_MONOTONIC in it minus that of the job's init, ns.
+        monotonic_ns: i64,
+        /// CLOCK_BOOTTIME in it minus that of the job's init, ns.
+        boottime_ns: i64,
+        /// A process has been in it, which fixes its clocks.
+        fixed: bool,
+    },
     /// user_namespaces(7)
     User {
         /// uid_map
@@ -66,6 +76,7 @@ impl NamespaceContent {
             Self::Network { .. } => libc::CLONE_NEWNET,
             Self::Mounts | Self::OwnMounts { .. } => libc::CLONE_NEWNS,
             Self::Cgroup => libc::CLONE_NEWCGROUP,
+            Self::Time { .. } => CLONE_NEWTIME,
             Self::User { .. } => libc::CLONE_NEWUSER,
         }
     }
@@ -78,6 +89,7 @@ impl NamespaceContent {
             Self::Network { .. } => "net",
             Self::Mounts | Self::OwnMounts { .. } => "mnt",
             Self::Cgroup => "cgroup",
+            Self::Time { .. } => "time",
             Self::User { .. } => "user",
         }
     }
@@ -85,6 +97,11 @@ impl NamespaceContent {
     /// Whether other things are mounted in it than in the job's own.
     pub fn has_own_mounts(&self) -> bool {
         matches!(self, Self::OwnMounts { .. })
+    }
+
+    /// Whether it is a time namespace.
+    pub fn is_time(&self) -> bool {
+        matches!(self, Self::Time { .. })
     }
 
     /// Whether it is a user namespace.

@@ -79,6 +79,9 @@ pub struct ProcessImage {
     /// Namespaces that are not the job's, as places in the graph's list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<u32>,
+    /// The time namespace that its children will be in, as such a place, where it is not the process's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_of_children: Option<u32>,
     /// File mode creation mask.
     pub umask: u32,
     /// Scheduling: nice value.

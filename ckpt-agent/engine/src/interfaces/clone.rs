@@ -5,7 +5,7 @@ use super::Row;
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[
-    ("CLONE_NEWTIME", Refused, ""),
+    ("CLONE_NEWTIME", Kept, "see Limits, Namespaces"),
     ("CLONE_VM", Kept, "of threads, and of vfork(2) until its child runs another program; a process with another one's memory is refused"),
     ("CLONE_FS", Kept, "of threads, and with the parent; with another process, refused"),
     ("CLONE_FILES", Kept, "of threads, and with the parent; with another process, refused"),

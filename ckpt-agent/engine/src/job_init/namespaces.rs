@@ -14,9 +14,8 @@ use nix::sys::stat::Mode;
 
 use super::super::error::{EngineError, Result};
 use super::super::objects::HOSTS;
+use super::super::sys::abi::CLONE_NEWTIME;
 
-/// CLONE_NEWTIME (time_namespaces(7)); not in nix.
-pub const NEW_TIME: i32 = 0x80;
 const SECOND: i64 = 1_000_000_000;
 /// A folder that is there on every machine, over which a file system lies for a moment.
 pub(super) const PASSING: &str = "/proc";
@@ -80,7 +79,7 @@ fn shift_clocks(monotonic: i64, boottime: i64) -> Result<()> {
         // Before Linux 5.6: absolute timers of the job are off by the time that has passed.
         return Ok(());
     }
-    unshare(CloneFlags::from_bits_retain(NEW_TIME))
+    unshare(CloneFlags::from_bits_retain(CLONE_NEWTIME))
         .map_err(|errno| EngineError::system("unshare", "a time namespace", errno))?;
     set_clocks(monotonic, boottime)
 }
@@ -90,11 +89,19 @@ fn shift_clocks(monotonic: i64, boottime: i64) -> Result<()> {
 /// # Errors
 /// Where somebody is in it already.
 pub fn set_clocks(monotonic: i64, boottime: i64) -> Result<()> {
+    set_clocks_of("self", monotonic, boottime)
+}
+
+/// [`set_clocks`], of the time namespace that a process's children will be in.
+///
+/// # Errors
+/// Where somebody is in it already; clocks that would be negative.
+pub fn set_clocks_of(process: &str, monotonic: i64, boottime: i64) -> Result<()> {
     let line = |clock: &str, ns: i64| {
         format!("{clock} {} {}\n", ns.div_euclid(SECOND), ns.rem_euclid(SECOND))
     };
     let offsets = line("monotonic", monotonic) + &line("boottime", boottime);
-    write("/proc/self/timens_offsets", &offsets)
+    write(&format!("/proc/{process}/timens_offsets"), &offsets)
 }
 
 /// What process 1 mounts: its own /proc, and its own pseudo-terminals, so that their numbers can be

@@ -49,7 +49,7 @@ fn are_own(credentials: &Credentials, user: &UserOrder, in_own: bool) -> bool {
 /// find in it what the user has put there.
 fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder) -> Option<bool> {
     let mut in_own = false;
-    for place in &process.namespaces {
+    for place in process.namespaces.iter().chain(&process.time_of_children) {
         let one = all.get(*place as usize)?;
         match &one.content {
             NamespaceContent::User { uids, gids, may_set_groups } => {

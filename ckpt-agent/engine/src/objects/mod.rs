@@ -383,6 +383,8 @@ object_kinds! {
     Ring => io_uring,
     /// userfaultfd(2)
     Userfault => userfault,
+    /// Maps of bpf(2)
+    BpfMap => bpf,
     /// pipe(2)
     Pipe => pipe,
     /// mkfifo(3)

@@ -11,8 +11,9 @@ use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
 use super::super::graph::FileId;
 use super::super::job_init::World;
-use super::super::job_init::namespaces::{NEW_TIME, set_clocks};
+use super::super::job_init::namespaces::set_clocks;
 use super::super::objects::{Object, RestoreContext};
+use super::super::sys::abi::CLONE_NEWTIME;
 use super::super::sys::clone3::SingleThreaded;
 use super::{Helper, namespaces};
 
@@ -34,7 +35,7 @@ pub fn set_back(helpers: &mut [Helper<'_>], context: &RestoreContext<'_>) -> Res
     let now = clocks::of_process(own)?;
     let monotonic = before.0 + moment.monotonic_ns - now.monotonic_ns;
     let boottime = before.1 + moment.boottime_ns - now.boottime_ns;
-    let new_time = CloneFlags::from_bits_retain(NEW_TIME);
+    let new_time = CloneFlags::from_bits_retain(CLONE_NEWTIME);
     if unshare(new_time).is_err() {
         return Ok(());
     }
@@ -48,7 +49,7 @@ pub fn set_back(helpers: &mut [Helper<'_>], context: &RestoreContext<'_>) -> Res
     for helper in helpers {
         let mut remote = helper.remote()?;
         let fd = namespaces::open_in(&mut remote, TIME)?;
-        namespaces::join(&mut remote, fd, NEW_TIME as u64)?;
+        namespaces::join(&mut remote, fd, CLONE_NEWTIME as u64)?;
     }
     for (index, file) in context.graph.files.iter().enumerate() {
         let id = FileId(index as u32);

@@ -3,7 +3,10 @@
 
 mod content;
 mod mounts;
+mod order;
+mod time;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::error::{EngineError, Result};
@@ -11,6 +14,7 @@ use super::super::graph::{Credentials, NamespaceContent, OwnNamespace, ProcessIm
 use super::super::objects::RestoreContext;
 use super::super::trace::Remote;
 use super::{Helper, credentials};
+use order::Step;
 
 /// Most namespaces of one job.
 const MOST: usize = 10_000;
@@ -27,15 +31,33 @@ pub fn enter_all(
     let all = &context.graph.namespaces;
     check(all)?;
     let mut made = BTreeMap::new();
-    for helper in helpers {
-        let places = in_order(all, &helper.image.namespaces)?;
-        if !places.is_empty() {
-            let how = (context.user.is_some(), context.rehearsal);
-            enter(helper, all, &places, &mut made, own, how)?;
+    let images: Vec<&ProcessImage> = helpers.iter().map(|helper| helper.image).collect();
+    let inside = images.iter().flat_map(|image| &image.namespaces).copied().collect();
+    let (by_root, rehearsal) = (context.user.is_some(), context.rehearsal);
+    let how = How { own, by_root, rehearsal, inside };
+    for at in order::of_processes(&images, all)? {
+        let helper = &mut helpers[at];
+        let steps = order::of_steps(all, helper.image)?;
+        if !steps.is_empty() {
+            enter(helper, all, &steps, &mut made, &how)?;
         }
     }
     Ok(())
 }
+
+/// What matters to all.
+struct How<'c> {
+    /// The restorer's credentials.
+    own: &'c Credentials,
+    /// Root restores a user's job.
+    by_root: bool,
+    rehearsal: bool,
+    /// Namespaces that any process is in.
+    inside: BTreeSet<u32>,
+}
+
+/// Where a namespace that has been made can be found: below the folder of a process, by the name of this file.
+type Made = BTreeMap<u32, (i32, &'static str)>;
 
 /// Who a helper is now: one that is in another user namespace than this process has other rights than those that it was
 /// forked with.
@@ -80,49 +102,34 @@ fn check(all: &[OwnNamespace]) -> Result<()> {
     Ok(())
 }
 
-/// Places in the order in which they are entered: those that belong to the job's user namespace need its rights, and the
-/// others come with the rights in their own.
-fn in_order(all: &[OwnNamespace], places: &[u32]) -> Result<Vec<u32>> {
-    let odd = |what: &str| EngineError::Damaged(format!("namespaces of a process: {what}"));
-    let mut kinds = BTreeSet::new();
-    let mut order = Vec::with_capacity(places.len());
-    for place in places {
-        let one = all.get(*place as usize).ok_or_else(|| odd("one that is none"))?;
-        if !kinds.insert(one.content.flag()) {
-            return Err(odd("two of a kind"));
-        }
-        if one.owner.is_some_and(|owner| !places.contains(&owner)) {
-            return Err(odd("one of another user namespace"));
-        }
-        order.push((one.owner.is_some(), one.content.is_user(), *place));
-    }
-    order.sort_unstable();
-    Ok(order.into_iter().map(|(.., place)| place).collect())
-}
-
 fn enter(
     helper: &mut Helper<'_>,
     all: &[OwnNamespace],
-    places: &[u32],
-    made: &mut BTreeMap<u32, i32>,
-    own: &Credentials,
-    (by_root, rehearsal): (bool, bool),
+    steps: &[Step],
+    made: &mut Made,
+    how: &How<'_>,
 ) -> Result<()> {
     let (pid, scratch) = (helper.pid, helper.scratch);
     let thread = helper.image.threads.first().ok_or(EngineError::Gone(pid))?;
     // Before the process is in another user namespace, from which it could not look at the one that has made them.
-    let mut open = Vec::with_capacity(places.len());
-    for place in places {
-        let maker = made.get(place);
-        let content = &all[*place as usize].content;
-        let path = maker.map(|maker| format!("/proc/{maker}/ns/{}", content.file()));
+    let mut open = Vec::with_capacity(steps.len());
+    for step in steps {
+        let maker = made.get(&step.place);
+        let path = maker.map(|(maker, file)| format!("/proc/{maker}/ns/{file}"));
         open.push(path.map(|path| open_in(&mut helper.remote()?, &path)).transpose()?);
     }
-    for (place, fd) in places.iter().zip(open) {
-        let content = &all[*place as usize].content;
+    // And before it is among mounts that may not show it.
+    let makes_time =
+        |step: &Step| all[step.place as usize].content.is_time() && !made.contains_key(&step.place);
+    let folder = match steps.iter().any(makes_time) {
+        true => Some(open_in(&mut helper.remote()?, "/proc/self/ns")?),
+        false => None,
+    };
+    for (step, fd) in steps.iter().zip(open) {
+        let content = &all[step.place as usize].content;
         if content.is_user() {
             let mut remote = helper.remote()?;
-            credentials::change_ids(&mut remote, scratch, thread, own, by_root)?;
+            credentials::change_ids(&mut remote, scratch, thread, how.own, how.by_root)?;
         }
         let flag = content.flag() as u64;
         match fd {
@@ -140,20 +147,46 @@ fn enter(
             let arguments = [libc::PR_SET_DUMPABLE as u64, 1];
             helper.remote()?.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
         }
-        if !made.contains_key(place) {
-            let filled = content::fill(&mut helper.remote()?, pid, content, rehearsal);
+        if let Entry::Vacant(new) = made.entry(step.place) {
+            let filled = complete(helper, content, *step, folder, how);
             filled.map_err(|error| match error {
                 EngineError::Unfit { .. } => error,
                 error => unfit(content, &error),
             })?;
-            made.insert(*place, pid);
+            let file = if step.for_children { time::OF_CHILDREN } else { content.file() };
+            new.insert((pid, file));
         }
     }
-    if places.iter().any(|place| all[*place as usize].content.flag() == libc::CLONE_NEWNS) {
+    if let Some(folder) = folder {
+        helper.remote()?.call("close", libc::SYS_close, &[folder])?;
+    }
+    let is_mounts = |step: &Step| all[step.place as usize].content.flag() == libc::CLONE_NEWNS;
+    if steps.iter().any(is_mounts) {
         let image = helper.image;
         enter_directory(&mut helper.remote()?, image)?;
     }
     Ok(())
+}
+
+/// Has a helper put in place what a namespace says that it has just made. `folder`: its descriptor of /proc/self/ns.
+fn complete(
+    helper: &mut Helper<'_>,
+    content: &NamespaceContent,
+    step: Step,
+    folder: Option<u64>,
+    how: &How<'_>,
+) -> Result<()> {
+    let pid = helper.pid;
+    let mut remote = helper.remote()?;
+    content::fill(&mut remote, pid, content, how.rehearsal)?;
+    match (content, folder) {
+        (NamespaceContent::Time { fixed, .. }, _) if step.for_children => {
+            let is_empty = !how.inside.contains(&step.place);
+            if *fixed && is_empty { time::fix(&mut remote) } else { Ok(()) }
+        }
+        (NamespaceContent::Time { .. }, Some(folder)) => time::enter_made(&mut remote, folder),
+        _ => Ok(()),
+    }
 }
 
 /// Whoever enters a mount namespace works in its root from then on (setns(2)), as does whoever gets another root.
@@ -228,22 +261,9 @@ mod tests {
     }
 
     #[test]
-    fn those_of_the_job_are_entered_first() {
-        use NamespaceContent::{Cgroup, Ipc, Mounts};
-        let all = [of(Some(2), Mounts), of(None, Ipc), user(), of(Some(2), Cgroup)];
-        assert!(check(&all).is_ok());
-        assert_eq!(in_order(&all, &[0, 1, 2, 3]).unwrap(), [1, 2, 0, 3]);
-        assert_eq!(in_order(&all, &[2, 0]).unwrap(), [2, 0]);
-        assert!(in_order(&all, &[]).unwrap().is_empty());
-    }
-
-    #[test]
-    fn what_no_dump_writes_is_damage() {
+    fn owners_are_user_namespaces_of_the_job() {
         use NamespaceContent::{Ipc, Mounts};
-        let all = [of(Some(1), Mounts), user(), of(None, Ipc), of(None, Ipc)];
-        for places in [&[0][..], &[7], &[2, 2], &[2, 3]] {
-            assert!(in_order(&all, places).is_err(), "{places:?}");
-        }
+        assert!(check(&[of(Some(1), Mounts), user(), of(None, Ipc)]).is_ok());
         for all in [
             vec![of(Some(0), Mounts)],
             vec![of(Some(7), Mounts)],

@@ -122,7 +122,7 @@ fn is_queue(object: &Object) -> bool {
 fn possessions(image: &ProcessImage, page: u64) -> Possessions {
     let mut found = Possessions {
         files: image.descriptors.iter().map(|descriptor| descriptor.file).collect(),
-        namespaces: image.namespaces.iter().copied().collect(),
+        namespaces: image.namespaces.iter().copied().chain(image.time_of_children).collect(),
         bytes: image.pages.iter().map(|window| window.bytes(page)).sum(),
         ..Possessions::default()
     };

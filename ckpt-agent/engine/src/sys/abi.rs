@@ -22,6 +22,8 @@ pub const PTRACE_PEEKSIGINFO: PtraceRequest = ptrace::PTRACE_PEEKSIGINFO as Ptra
 pub const MAP_FIXED_NOREPLACE: c_int = general::MAP_FIXED_NOREPLACE as c_int;
 /// mremap(2): to where the last argument says.
 pub const MREMAP_TO: u64 = (general::MREMAP_MAYMOVE | general::MREMAP_FIXED) as u64;
+/// CLONE_NEWTIME (time_namespaces(7)), since Linux 5.6.
+pub const CLONE_NEWTIME: c_int = general::CLONE_NEWTIME as c_int;
 /// rseq(2)
 pub const SYS_RSEQ: c_long = general::__NR_rseq as c_long;
 /// mmap(2), instead of MAP_PRIVATE (include/uapi/linux/mman.h), since Linux 6.11.

@@ -2,6 +2,7 @@
 
 pub mod abi;
 pub mod allocator;
+pub mod bpf;
 pub mod clone3;
 pub mod close_range;
 pub mod cpu_features;

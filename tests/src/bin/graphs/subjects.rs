@@ -13,6 +13,7 @@ use ckptd_tests::{build, network, programs};
 const PROGRAMS: &[&str] = &[
     "anon",
     "boundmount",
+    "clocksforchildren",
     "controlterminal",
     "deleteddirectory",
     "deletedfile",

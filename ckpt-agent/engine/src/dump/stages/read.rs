@@ -108,7 +108,8 @@ impl Quiesced {
             copying.record("bytes", copied.load(Ordering::Relaxed).saturating_sub(before));
         }
         self.track_writes(processes, &mut readings, page)?;
-        let snapshot_processes = make_snapshot_processes(processes, &readings, &self.context)?;
+        let snapshot_processes =
+            make_snapshot_processes(processes, &readings, &self.context, &self.namespaces)?;
         let mut dumps = Vec::with_capacity(processes.len());
         for ((process, reading), snapshot_process) in
             processes.iter_mut().zip(readings).zip(&snapshot_processes)
@@ -431,6 +432,7 @@ impl Quiesced {
             removed_directory,
             root_directory: root_directory(host_pid)?,
             namespaces: self.namespaces.of(host_pid),
+            time_of_children: self.namespaces.time_of_children(host_pid),
             umask: reading.status.umask.unwrap_or(0o022),
             nice: i32::try_from(reading.stat.nice).unwrap_or(0),
             dumpable: reading.inside.dumpable,

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{IdRange, NamespaceContent};
 use super::super::super::trace::Remote;
-use super::mounts;
+use super::{mounts, time};
 
 /// The longest host name, bytes (include/uapi/linux/utsname.h, __NEW_UTS_LEN).
 const LONGEST_NAME: usize = 64;
@@ -58,6 +58,9 @@ pub(super) fn fill(
             }
             map(pid, "uid_map", uids)?;
             map(pid, "gid_map", gids)
+        }
+        NamespaceContent::Time { monotonic_ns, boottime_ns, .. } => {
+            time::set(pid, *monotonic_ns, *boottime_ns)
         }
         NamespaceContent::Network { loopback_up: false }
         | NamespaceContent::Ipc
