@@ -7,7 +7,7 @@ use ckpt_store::{Checkpoint, ChunkReader};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{ProcessImage, StoredWindow};
 use super::super::tracking::{Ranges, Unwritten, Wish};
-use super::write::process_file;
+use super::into_store::process_file;
 
 /// Of so many chunks a window is made up at most: a restart reads all of them.
 const MOST_PARTS: usize = 3;

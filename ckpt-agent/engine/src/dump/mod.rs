@@ -10,6 +10,7 @@ mod detached;
 mod earlier;
 mod files;
 mod inside;
+mod into_store;
 mod mapped_file;
 mod namespaces;
 mod offers;
@@ -31,7 +32,8 @@ mod write;
 
 pub use super::sys::page::page_size;
 pub use files::build_id;
+pub use into_store::process_file;
 pub use process::stat_and_status;
 pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job};
 pub use standins::find as find_stand_ins;
-pub use write::{ImageSummary, process_file, write_image};
+pub use write::{ImageSummary, write_image};

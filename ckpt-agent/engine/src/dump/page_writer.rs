@@ -6,7 +6,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{StoredWindow, WINDOW_PAGES};
 use super::super::trace::ProcessMemory;
 use super::earlier::{Earlier, Kept};
-use super::write::{Tag, Writer};
+use super::into_store::{Tag, Writer};
 use crate::tracking::Wish;
 
 /// Pages of one window of one process on their way.

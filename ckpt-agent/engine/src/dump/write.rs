@@ -22,6 +22,7 @@ use super::areas::{Plan, area, is_over_file};
 use super::detached;
 use super::earlier::Earlier;
 use super::files::{MappedFiles, View, executable};
+use super::into_store::{Tag, Writer, process_file};
 use super::page_writer::{PageWriter, PendingWindow};
 use super::pages::Pagemap;
 use super::snapshot_process::is_alive;
@@ -44,41 +45,6 @@ pub struct ImageSummary {
     pub files: u32,
     /// Sockets that are connected within the job, pairs counted once.
     pub connections: u32,
-}
-
-/// A chunk's tag while it is on its way to the store.
-pub(super) type Tag = u64;
-
-/// The way into the store.
-pub(super) struct Writer<'a> {
-    pub(super) store: CheckpointWriter,
-    next: Tag,
-    progress: &'a AtomicU64,
-}
-
-impl Writer<'_> {
-    /// Hands over a chunk.
-    ///
-    /// # Errors
-    /// Full disks.
-    pub(super) fn submit(&mut self, bytes: Vec<u8>) -> Result<Tag> {
-        let tag = self.next;
-        self.next += 1;
-        self.progress.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        self.store.submit(tag, bytes)?;
-        Ok(tag)
-    }
-
-    /// As if a chunk of the base had been submitted, of which so many bytes are taken; `None`: it must be.
-    pub(super) fn refer(&mut self, chunk: &ChunkRef, bytes: u64) -> Option<Tag> {
-        let tag = self.next;
-        if !self.store.refer(tag, chunk) {
-            return None;
-        }
-        self.next += 1;
-        self.progress.fetch_add(bytes, Ordering::Relaxed);
-        Some(tag)
-    }
 }
 
 /// Writes and seals checkpoint `number` in a job's folder. `progress` counts the bytes dealt with.
@@ -162,11 +128,6 @@ fn summary(totals: &Totals, graph: &Graph) -> ImageSummary {
         files: u32::try_from(graph.files.len()).unwrap_or(u32::MAX),
         connections: connections(graph),
     }
-}
-
-/// Name of a process's file in a checkpoint.
-pub fn process_file(pid: i32) -> String {
-    format!("process-{pid}.json")
 }
 
 fn connections(graph: &Graph) -> u32 {
