@@ -120,7 +120,7 @@ mod tests {
             hash: ChunkHash::of(b"x"),
             pack: PackId::parse("0000000000ab").unwrap(),
             offset: 4096,
-            stored: 10,
+            stored: 1,
             length: has.count_ones() * 4,
             encoding: Encoding::Zstd,
         };
