@@ -66,9 +66,7 @@ impl Earlier {
         let image = base.read_json::<ProcessImage>(&process_file(pid));
         match image.and_then(|image| Ok((image, reader?))) {
             // One that was changed behind our back tells nothing.
-            Ok((image, _)) if !image.pages.iter().all(|window| window.is_sound(page)) => {
-                Self::default()
-            }
+            Ok((image, _)) if !StoredWindow::are_sound(&image.pages, page) => Self::default(),
             Ok((image, reader)) => {
                 let mut windows: HashMap<u64, Vec<StoredWindow>> = HashMap::new();
                 for window in image.pages {

@@ -72,6 +72,17 @@ impl StoredWindow {
         self.pages & !self.has == 0 && length == u64::from(self.chunk.length)
     }
 
+    /// Whether all of these are, and in ascending order, each page once.
+    pub fn are_sound(windows: &[Self], page: u64) -> bool {
+        let (mut last, mut taken) = (0, 0);
+        windows.iter().all(|window| {
+            taken = if window.address == last { taken } else { 0 };
+            let fits = window.address >= last && taken & window.pages == 0;
+            (last, taken) = (window.address, taken | window.pages);
+            fits && window.address % (WINDOW_PAGES * page) == 0 && window.is_sound(page)
+        })
+    }
+
     /// The same chunk, of which only some of its pages are taken.
     #[must_use]
     pub fn only(&self, pages: u64) -> Self {
@@ -136,6 +147,17 @@ mod tests {
             assert_eq!(array.len(), length);
             assert_eq!(serde_json::from_str::<StoredWindow>(&text).unwrap(), window);
         }
+    }
+
+    #[test]
+    fn each_page_is_there_once() {
+        let at = |address, pages| StoredWindow { address, ..window(pages, 0b1111) };
+        let sound = |windows: &[StoredWindow]| StoredWindow::are_sound(windows, 4);
+        assert!(sound(&[]) && sound(&[at(0, 0b1), at(0, 0b110), at(0x400, 0b1)]));
+        assert!(!sound(&[at(0, 0b1), at(0, 0b11)]));
+        assert!(!sound(&[at(0, 0b1), at(0, 0b10), at(0, 0b1)]));
+        assert!(!sound(&[at(0x400, 0b1), at(0, 0b1)]));
+        assert!(!sound(&[at(0x404, 0b1)]) && !sound(&[at(0, 0b1_0000)]));
     }
 
     #[test]

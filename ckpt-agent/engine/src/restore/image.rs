@@ -9,7 +9,7 @@ use std::path::Path;
 use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
-    Backing, BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState, RelayEnd,
+    Backing, BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState, RelayEnd, StoredWindow,
 };
 use super::super::objects::BlobSource;
 use super::super::split::{Holdings, Part, PartOrder, plan};
@@ -229,19 +229,8 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
     {
         return damaged("a remote shell without its streams");
     }
-    let span = super::super::graph::WINDOW_PAGES * graph.page_size;
-    let (mut last, mut taken) = (0, 0);
-    for window in &image.pages {
-        if window.address % span != 0 || !window.is_sound(graph.page_size) {
-            return damaged("a window of pages that does not fit its chunk");
-        }
-        if window.address != last {
-            taken = 0;
-        }
-        if window.address < last || taken & window.pages != 0 {
-            return damaged("pages that it has twice");
-        }
-        (last, taken) = (window.address, taken | window.pages);
+    if !StoredWindow::are_sound(&image.pages, graph.page_size) {
+        return damaged("pages that do not fit their chunks, or that it has twice");
     }
     Ok(())
 }

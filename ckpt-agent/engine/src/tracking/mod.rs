@@ -18,7 +18,10 @@ mod ranges;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use nix::sys::resource::Resource;
+
 use super::error::Result;
+use super::sys::limits;
 use super::sys::trial::Call;
 use super::trace::Remote;
 use process::{Look, Tracked};
@@ -32,6 +35,9 @@ const LEAST: u64 = 4 << 20;
 const FIRST_REST: u32 = 8;
 /// And at last for so many.
 const LONGEST_REST: u32 = 64;
+
+/// Each process that is watched takes a descriptor of the agent's: one in so many of those that it may have.
+const SHARE_OF_DESCRIPTORS: u64 = 4;
 
 /// What is wanted by `CKPTD_TRACKING`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +77,10 @@ pub struct Looked<'a> {
     pub began: u64,
     /// Bytes that it has in memory.
     pub resident: u64,
-    /// Its private mappings, in ascending order.
+    /// Its private mappings that are no file's, in ascending order.
     pub mappings: &'a [(u64, u64)],
+    /// So many processes the job has.
+    pub processes: usize,
     /// Whether something writes to its memory that the page table does not show, or it has a userfaultfd of its own.
     pub hidden: bool,
     /// The checkpoint that is being taken.
@@ -95,6 +103,15 @@ enum Known {
     },
 }
 
+impl Known {
+    fn began(&self) -> u64 {
+        match self {
+            Self::Tracked(tracked) => tracked.began(),
+            Self::Resting { began, .. } => *began,
+        }
+    }
+}
+
 /// What is watched of the job, from one checkpoint to the next.
 #[derive(Debug, Clone, Default)]
 pub struct Tracking(Arc<Mutex<HashMap<i32, Known>>>);
@@ -112,18 +129,17 @@ impl Tracking {
             self.let_go(looked.host_pid);
             return Ok(Unwritten::new());
         }
+        // The watch of a process that is no more ends here, before another one begins.
         let known = self.lock().remove(&looked.host_pid);
-        let tracked = match known {
-            Some(Known::Tracked(known)) if known.began() == looked.began => Some(known),
-            Some(Known::Resting { began, left, next }) if began == looked.began && left > 0 => {
+        let tracked = match known.filter(|known| known.began() == looked.began) {
+            Some(Known::Tracked(known)) => Some(known),
+            Some(Known::Resting { began, left, next }) if left > 0 => {
                 let known = Known::Resting { began, left: left - 1, next };
                 self.lock().insert(looked.host_pid, known);
                 return Ok(Unwritten::new());
             }
-            Some(Known::Resting { began, next, .. }) if began == looked.began => {
-                Tracked::begin(remote, looked, next)?
-            }
-            _ => Tracked::begin(remote, looked, FIRST_REST)?,
+            Some(Known::Resting { next, .. }) => self.begin(remote, looked, next)?,
+            None => self.begin(remote, looked, FIRST_REST)?,
         };
         let Some(mut tracked) = tracked else { return Ok(Unwritten::new()) };
         match tracked.look(remote, looked) {
@@ -145,6 +161,18 @@ impl Tracking {
                 Ok(Unwritten::new())
             }
         }
+    }
+
+    fn begin(
+        &self,
+        remote: &mut Remote<'_>,
+        looked: &Looked<'_>,
+        rest: u32,
+    ) -> Result<Option<Tracked>> {
+        let count = self.lock().len() as u64;
+        let most = limits::own(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+        let has_room = count < most / SHARE_OF_DESCRIPTORS;
+        if has_room { Tracked::begin(remote, looked, rest) } else { Ok(None) }
     }
 
     /// Whether what it writes is watched.

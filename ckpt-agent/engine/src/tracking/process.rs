@@ -1,5 +1,7 @@
 //! The watch of one process.
 
+use std::os::fd::AsRawFd;
+
 use nix::errno::Errno;
 
 use super::super::dump::pages::Pagemap;
@@ -17,6 +19,11 @@ const MOST_CHECKPOINTS: usize = 6;
 const LEAST_GAIN: u64 = 8;
 /// So often in a row it may gain less.
 const MOST_IN_VAIN: u32 = 2;
+/// What is known of all processes of a job together has so many ranges at most for each checkpoint, of 16 bytes each: the
+/// agent's memory is not the job's to fill.
+const MOST_RANGES: usize = 1 << 20;
+/// But each process may have so many.
+const LEAST_RANGES: usize = 1 << 10;
 /// Each mapping is watched by a call of its own, while the process stands.
 const MOST_MAPPINGS: usize = 8192;
 
@@ -78,7 +85,8 @@ impl Tracked {
             _ => return Ok(Look::Unwritten(Unwritten::new())),
         };
         let found = pagemap.watched(first, last)?;
-        let unwritten = Ranges::of(found.unwritten);
+        let most_ranges = (MOST_RANGES / looked.processes.max(1)).max(LEAST_RANGES);
+        let unwritten = Ranges::of(found.unwritten).longest(most_ranges, looked.page);
         let before = self.unwritten.last_key_value().map_or(0, |(_, since)| since.bytes());
         for since in self.unwritten.values_mut() {
             *since = since.and(&unwritten);
@@ -92,8 +100,8 @@ impl Tracked {
         let told = self.unwritten.clone();
         self.watch_more(remote, looked, &found.unwatched)?;
         pagemap.protect(first, last)?;
-        self.unwritten
-            .insert(looked.checkpoint, Ranges::of(pagemap.watched(first, last)?.unwritten));
+        let now = Ranges::of(pagemap.watched(first, last)?.unwritten);
+        self.unwritten.insert(looked.checkpoint, now.longest(most_ranges, looked.page));
         self.unwritten.retain(|_, since| !since.is_empty());
         while self.unwritten.len() > MOST_CHECKPOINTS {
             self.unwritten.pop_first();
@@ -147,6 +155,11 @@ fn make(remote: &mut Remote<'_>, host_pid: i32) -> Result<Option<WriteWatch>> {
     let Ok(number) = u64::try_from(number) else { return Ok(None) };
     let descriptor = PidFd::open(host_pid).and_then(|process| process.descriptor(number as i32));
     remote.raw(libc::SYS_close, &[number])?;
-    // No descriptors left: then nothing is known of the process.
-    Ok(descriptor.ok().and_then(|descriptor| WriteWatch::begin(descriptor).ok()))
+    // No descriptors left: then nothing is known of the process. Whoever shares its table from outside of the job could
+    // have put something else there.
+    let own = descriptor.ok().filter(|descriptor| {
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
+        name.is_ok_and(|name| name.as_os_str() == "anon_inode:[userfaultfd]")
+    });
+    Ok(own.and_then(|descriptor| WriteWatch::begin(descriptor).ok()))
 }

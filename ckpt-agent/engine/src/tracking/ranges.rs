@@ -17,6 +17,17 @@ impl Ranges {
         some.map(move |(from, to)| (*from.max(&start), *to.min(&end)))
     }
 
+    /// Not more than so many of them, the longest ones.
+    #[must_use]
+    pub fn longest(mut self, most: usize, page: u64) -> Self {
+        let mut least = page;
+        while self.0.len() > most {
+            least = least.saturating_mul(2);
+            self.0.retain(|(start, end)| end - start >= least);
+        }
+        self
+    }
+
     /// How many bytes they have together.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|(start, end)| end - start).sum()
@@ -105,6 +116,15 @@ mod tests {
                 pages(&one).into_iter().filter(|page| of_two.contains(page)).collect();
             assert_eq!(pages(&one.and(&two)), both, "{one:?} {two:?}");
         }
+    }
+
+    #[test]
+    fn the_longest_stay() {
+        let some = ranges(&[(1, 2), (3, 9), (10, 12), (20, 24)]);
+        assert_eq!(some.clone().longest(4, PAGE), some);
+        assert_eq!(some.clone().longest(3, PAGE), ranges(&[(3, 9), (10, 12), (20, 24)]));
+        assert_eq!(some.clone().longest(2, PAGE), ranges(&[(3, 9), (20, 24)]));
+        assert!(some.longest(0, PAGE).is_empty());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What processes tell from inside, and the processes that hold their memory from then on.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -153,12 +154,14 @@ impl Quiesced {
     }
 
     /// What was seen while the process ran may have been another's memory, if it was a child of vfork(2) then and runs a
-    /// program of its own by now. So whatever would be refused is looked at again.
+    /// program of its own by now; or the memory is what ckptd watches, of a process that goes by another thread's number
+    /// since its main thread has ended. So whatever would be refused is looked at again, when ckptd watches nothing.
     fn check_watches(&self, host_pid: i32, known: &[Mapping]) -> Result<()> {
         let refused = |smaps: &Mapping| check_watched(host_pid, smaps, &self.context);
         if known.iter().try_for_each(refused).is_ok() {
             return Ok(());
         }
+        self.context.tracking.retain(&BTreeSet::new());
         read_smaps(host_pid)?.iter().try_for_each(refused)
     }
 
@@ -274,15 +277,18 @@ impl Quiesced {
         tracking.retain(&processes.iter().map(|process| process.host_pid).collect());
         // A ring writes to memory that is registered with it, whichever process submits the request.
         let has_rings = self.collected.files.iter().any(|file| file.object.kind() == "io_uring");
+        let count = processes.len();
         for (process, reading) in processes.iter_mut().zip(readings) {
             let host_pid = process.host_pid;
             doing::begin("tracking the writes of", Thing::HostProcess(host_pid));
             let own = |planned: &&Planned| {
                 let mapping = &planned.mapping;
-                !mapping.shared
+                // Where a file's private page is thrown away that was protected, the kernel leaves a mark that looks like
+                // the page (PTE_MARKER_UFFD_WP), and MADV_GUARD_INSTALL would never end.
+                mapping.inode == 0
+                    && !mapping.shared
                     && !mapping.is_kernel()
                     && !mapping.is_anonymous_huge()
-                    && self.context.huge_page_on(mapping.device).is_none()
             };
             let mappings: Vec<(u64, u64)> = reading
                 .planned
@@ -295,6 +301,7 @@ impl Quiesced {
                 began: reading.stat.starttime,
                 resident: reading.status.rssanon.unwrap_or(0).saturating_mul(1024),
                 mappings: &mappings,
+                processes: count,
                 hidden: has_rings || self.context.watched.contains_key(&host_pid),
                 checkpoint: self.frozen.settings.checkpoint,
                 gives_up: Wish::of_environment() == Wish::On,

@@ -168,6 +168,8 @@ impl Tracer {
             self.held = None;
             self.checkpoint = None;
             self.job = None;
+            // Whoever outlives its first process is left alone.
+            self.tracking = Tracking::default();
         }
     }
 
