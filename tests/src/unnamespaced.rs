@@ -128,6 +128,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "hugepages",
             "hugeprivate",
             "hugeshared",
+            "leaderends",
             "lease",
             "localdescriptors",
             "lockedlater",
