@@ -45,6 +45,8 @@ pub enum Stage {
         /// How many.
         processes: usize,
     },
+    /// Reading what the image has of each process once more, behind the forks.
+    Processes,
     /// Giving a process its mappings.
     Layout {
         /// The process.
@@ -85,6 +87,7 @@ impl Stage {
             Self::Objects { kind, count } => debug_span!("objects", kind = %kind, count),
             Self::Wire { kind, count } => debug_span!("wire", kind = %kind, count),
             Self::Tree { processes } => debug_span!("tree", processes),
+            Self::Processes => debug_span!("processes"),
             Self::Layout { pid } => debug_span!("layout", pid),
             Self::Memory { bytes } => debug_span!("memory", bytes),
             Self::Clocks => debug_span!("clocks"),
@@ -110,6 +113,7 @@ impl Stage {
             Self::Objects { kind, count } => ("making objects,", objects(kind, *count)),
             Self::Wire { kind, count } => ("tying objects,", objects(kind, *count)),
             Self::Tree { .. } => ("making processes", Thing::Job),
+            Self::Processes => ("reading the image of each process", Thing::Job),
             Self::Layout { pid } => ("mapping the memory of", Thing::Process(*pid)),
             Self::Memory { .. } => ("filling memory", Thing::Job),
             Self::Clocks => ("putting clocks back", Thing::Job),

@@ -198,7 +198,7 @@ pub fn restore(
     };
     drop(orders);
     let processes = {
-        let _opening = stages::begin(Stage::Image);
+        let _reading = stages::begin(Stage::Processes);
         image.read_processes(pids.into_iter())?
     };
     let mut numbers = Numbers(grown.numbers);

@@ -190,7 +190,7 @@ fn restored(stage: &Stage) -> Result<(), Failure> {
         format!("{restore:?}")
     })?;
     let mut end = 0.0;
-    for part in ["namespaces", "image", "tree", "memory", "threads", "go"] {
+    for part in ["namespaces", "image", "tree", "processes", "memory", "threads", "go"] {
         // Without namespaces, or without a thread, a stage is short, and still there.
         let span = only(&all, part, restore[0])?;
         expect(span.from >= end, || format!("{span:?} begins before {end}"))?;
