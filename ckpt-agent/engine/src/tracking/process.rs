@@ -14,7 +14,7 @@ use super::{Looked, Ranges, Unwritten};
 /// Of so many checkpoints it is known what was not written since: an image refers to one of those before the last, and
 /// some fail.
 const MOST_CHECKPOINTS: usize = 6;
-/// At least one page of so many must be as it was, or the watch costs more than it gains: the first write to each page takes
+/// At least one page of so many must be as it was, or the watch costs more than it gains: the first write to each page may take
 /// half a microsecond longer.
 const LEAST_GAIN: u64 = 8;
 /// So often in a row it may gain less.
