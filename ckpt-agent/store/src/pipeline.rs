@@ -172,11 +172,6 @@ impl Pipeline {
         Some(sequence)
     }
 
-    /// Whether a chunk has these bytes.
-    pub(super) fn is_of(&self, chunk: &ChunkRef, bytes: &[u8]) -> bool {
-        chunk.length as usize == bytes.len() && chunk.hash == self.shared.name(bytes)
-    }
-
     /// An empty buffer of at least `capacity` bytes, a used one where there is one: its pages
     /// are in memory already.
     pub(super) fn take_buffer(&self, capacity: usize) -> Vec<u8> {

@@ -102,11 +102,6 @@ impl CheckpointWriter {
         true
     }
 
-    /// Whether a chunk has exactly these bytes.
-    pub fn is_of(&self, chunk: &ChunkRef, bytes: &[u8]) -> bool {
-        self.pipeline.is_of(chunk, bytes)
-    }
-
     /// Hands over all bytes of `source`, to its end.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ckpt_store::{Checkpoint, ChunkReader};
 
-use super::super::error::{EngineError, Result};
+use super::super::error::Result;
 use super::super::graph::{ProcessImage, StoredWindow};
 use super::super::tracking::{Ranges, Unwritten, Wish};
 use super::into_store::process_file;
@@ -104,15 +104,13 @@ impl Earlier {
         if let Some(reader) = &self.reader {
             reader.read(&part.chunk, &mut bytes)?;
         }
-        let taken = part.taken(bytes, page);
-        taken.ok_or_else(|| EngineError::Damaged("a chunk that is too short".into()))
+        part.taken(bytes, page)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ckpt_store::{ChunkHash, ChunkRef, Encoding, PackId};
 
     const PAGE: u64 = 0x1000;
 
@@ -126,15 +124,7 @@ mod tests {
     }
 
     fn part(address: u64, pages: u64, has: u64) -> StoredWindow {
-        let chunk = ChunkRef {
-            hash: ChunkHash::of(b"x"),
-            pack: PackId::parse("0000000000ab").unwrap(),
-            offset: 4096,
-            stored: 10,
-            length: has.count_ones() * 4096,
-            encoding: Encoding::Zstd,
-        };
-        StoredWindow { address: address * PAGE, pages, has, chunk }
+        StoredWindow::for_test(address * PAGE, pages, has, PAGE as u32)
     }
 
     fn kept(stored: &[StoredWindow], read: u64) -> Kept {

@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
-use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing};
+use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing, TIME_OF_CHILDREN};
 use super::super::proc::mounts::Mounts;
 use super::super::sys::stat::identity;
 use super::super::trace::Remote;
@@ -40,10 +40,10 @@ const KINDS: [(&str, &str); 9] = [
     ("cgroup", "a cgroup namespace"),
     ("pid_for_children", "a PID namespace"),
     (time::OWN, "a time namespace"),
-    (time::OF_CHILDREN, "a time namespace"),
+    (TIME_OF_CHILDREN, "a time namespace"),
 ];
 /// Those that each thread can change for itself, without any of its process's other threads.
-const OF_THREADS: [&str; 7] = ["uts", "ipc", "net", "mnt", "cgroup", time::OWN, time::OF_CHILDREN];
+const OF_THREADS: [&str; 7] = ["uts", "ipc", "net", "mnt", "cgroup", time::OWN, TIME_OF_CHILDREN];
 
 /// Namespaces of a job's processes that are not its init's.
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl Own {
         for ((file, what), of_init) in KINDS.iter().zip(of_init) {
             // A kernel without such namespaces has one of them.
             let (Some(of_init), Some(name)) = (of_init, name_of(pid, file)) else { continue };
-            if *file == time::OF_CHILDREN {
+            if *file == TIME_OF_CHILDREN {
                 if Some(&name) != name_of(pid, time::OWN).as_ref() {
                     let place = self.place(init, pid, (file, what), name)?;
                     self.check_founder(pid, place, &places)?;
@@ -119,7 +119,7 @@ impl Own {
         (file, what): (&'static str, &str),
         name: String,
     ) -> Result<u32> {
-        let key = if file == time::OF_CHILDREN { time::OWN } else { file };
+        let key = if file == TIME_OF_CHILDREN { time::OWN } else { file };
         if let Some(place) = self.known.get(&(key, name.clone())) {
             return Ok(*place);
         }
@@ -133,7 +133,7 @@ impl Own {
                 self.mounts(init, pid, owner.is_none())?
             }
             "cgroup" => NamespaceContent::Cgroup,
-            time::OWN | time::OF_CHILDREN => time::content(init, pid, file, &self.processes)?,
+            time::OWN | TIME_OF_CHILDREN => time::content(init, pid, file, &self.processes)?,
             _ => return Err(refuse(format!("is in {what} of its own"))),
         };
         let owner = self.owner(init, pid, file, what)?;

@@ -32,7 +32,7 @@ pub use hex::{from_hex, from_sparse_hex, to_hex, to_sparse_hex};
 pub use inode::{CarriedInode, InodeId, Origin};
 pub use ipc::{IpcIdentity, IpcObjects, SemaphoreSet, SemaphoreUndo, SysvQueue};
 pub use mounts::{MountSource, MountedContent, MountedEntry, OwnMount};
-pub use namespaces::{IdRange, NamespaceContent, OwnNamespace};
+pub use namespaces::{IdRange, NamespaceContent, OwnNamespace, TIME_OF_CHILDREN};
 pub use offer::Offer;
 pub use pid::Pid;
 pub use process::{
@@ -44,7 +44,7 @@ pub use sandbox::{Sandbox, SandboxFilter};
 pub use sharing::Sharing;
 pub use stdio::StdioRole;
 pub use timer::PosixTimer;
-pub use window::{StoredWindow, WINDOW_PAGES};
+pub use window::{StoredWindow, WINDOW_PAGES, too_short};
 
 use serde::{Deserialize, Serialize};
 

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::super::sys::abi::CLONE_NEWTIME;
 use super::OwnMount;
 
+/// The file below /proc/PID/ns of the time namespace that a process's children will be in (time_namespaces(7)).
+pub const TIME_OF_CHILDREN: &str = "time_for_children";
+
 /// A namespace that is not the one of the job's init.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnNamespace {

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::super::error::EngineError;
+
 /// Pages of a [`StoredWindow`].
 pub const WINDOW_PAGES: u64 = 64;
 
@@ -107,35 +109,51 @@ impl StoredWindow {
         (self.has & ((1 << index) - 1)).count_ones() as usize * page as usize
     }
 
-    /// The bytes of the pages that are taken, out of the chunk's, one after the other; `None`: there are not so many.
-    pub fn taken(&self, chunk: Vec<u8>, page: u64) -> Option<Vec<u8>> {
+    /// The bytes of the pages that are taken, out of the chunk's, one after the other.
+    ///
+    /// # Errors
+    /// [`too_short`]
+    pub fn taken(&self, chunk: Vec<u8>, page: u64) -> Result<Vec<u8>, EngineError> {
         if self.pages == self.has {
-            return Some(chunk);
+            return Ok(chunk);
         }
         let mut taken = Vec::with_capacity(self.bytes(page) as usize);
         for index in (0..WINDOW_PAGES).filter(|index| self.pages & 1 << index != 0) {
             let place = self.place(index, page);
-            taken.extend_from_slice(chunk.get(place..place + page as usize)?);
+            let bytes = chunk.get(place..place + page as usize);
+            taken.extend_from_slice(bytes.ok_or_else(too_short)?);
         }
-        Some(taken)
+        Ok(taken)
+    }
+}
+
+/// A chunk that has not the pages of its window.
+pub fn too_short() -> EngineError {
+    EngineError::Damaged("a chunk that is too short".into())
+}
+
+#[cfg(test)]
+impl StoredWindow {
+    /// One of a chunk that nobody has stored.
+    pub(crate) fn for_test(address: u64, pages: u64, has: u64, page: u32) -> Self {
+        let chunk = ckpt_store::ChunkRef {
+            hash: ckpt_store::ChunkHash::of(b"x"),
+            pack: ckpt_store::PackId::parse("0000000000ab").unwrap(),
+            offset: 4096,
+            stored: 1,
+            length: has.count_ones() * page,
+            encoding: ckpt_store::Encoding::Zstd,
+        };
+        Self { address, pages, has, chunk }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ckpt_store::{ChunkHash, ChunkRef, Encoding, PackId};
 
     fn window(pages: u64, has: u64) -> StoredWindow {
-        let chunk = ChunkRef {
-            hash: ChunkHash::of(b"x"),
-            pack: PackId::parse("0000000000ab").unwrap(),
-            offset: 4096,
-            stored: 1,
-            length: has.count_ones() * 4,
-            encoding: Encoding::Zstd,
-        };
-        StoredWindow { address: 0x4000, pages, has, chunk }
+        StoredWindow::for_test(0x4000, pages, has, 4)
     }
 
     #[test]
@@ -167,9 +185,9 @@ mod tests {
         assert_eq!(part.bytes(4), 8);
         let bytes: Vec<u8> = (0..16).collect();
         assert_eq!(part.taken(bytes.clone(), 4).unwrap(), [4, 5, 6, 7, 12, 13, 14, 15]);
-        assert_eq!(part.taken(bytes[..12].to_vec(), 4), None);
+        assert!(part.taken(bytes[..12].to_vec(), 4).is_err());
         assert_eq!(part.only(1 << 2).taken(bytes.clone(), 4).unwrap(), [4, 5, 6, 7]);
         assert_eq!(part.runs(4), [(0x4008, 4), (0x4000 + 63 * 4, 4)]);
-        assert_eq!(window(0b1, 0b1).taken(bytes.clone(), 4), Some(bytes));
+        assert_eq!(window(0b1, 0b1).taken(bytes.clone(), 4).unwrap(), bytes);
     }
 }

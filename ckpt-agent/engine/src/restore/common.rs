@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::super::error::{EngineError, Result};
+use super::super::error::Result;
 use super::super::graph::{
-    Area, Backing, Pid, ProcessImage, Protection, StoredWindow, WINDOW_PAGES,
+    Area, Backing, Pid, ProcessImage, Protection, StoredWindow, WINDOW_PAGES, too_short,
 };
 use super::super::job_init::World;
 use super::super::sys::abi;
@@ -85,7 +85,7 @@ impl Common {
             let mut bytes = Vec::new();
             while let Some(window) = windows.get(next.fetch_add(1, Ordering::Relaxed)) {
                 reader.read(&window.chunk, &mut bytes)?;
-                bytes = window.taken(bytes, self.page).ok_or_else(too_short)?;
+                bytes = window.taken(bytes, self.page)?;
                 let mut from = 0;
                 for (address, length) in window.runs(self.page) {
                     let from_here = self.ranges.partition_point(|range| range.end <= address);
@@ -172,11 +172,6 @@ pub fn on_all_cores(windows: usize, run: impl Fn() -> Result<()> + Sync) -> Resu
             handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     })
-}
-
-/// A chunk that has not the pages of its window.
-pub fn too_short() -> EngineError {
-    EngineError::Damaged("a chunk that is too short".into())
 }
 
 /// Pages of a window that lie in an area.

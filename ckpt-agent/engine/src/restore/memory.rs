@@ -3,7 +3,7 @@
 use super::super::arch::words::WORD;
 use super::super::arch::{Architecture, Call, Current, calls as numbers};
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Area, Backing, ProcessImage, Protection, StoredWindow};
+use super::super::graph::{Area, Backing, ProcessImage, Protection, StoredWindow, too_short};
 use super::super::inodes::segments;
 use super::super::proc::{Mapping, read_maps};
 use super::super::sys::memory_map::Means;
@@ -12,7 +12,7 @@ use super::super::sys::{abi, trial};
 use super::super::trace::{
     Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
 };
-use super::common::{Common, on_all_cores, too_short};
+use super::common::{Common, on_all_cores};
 use super::huge_pages::{self, Made};
 use super::layout::{Occupied, gaps};
 use super::mapped::MappedFiles;
@@ -619,7 +619,7 @@ pub fn fill(
             if inherited != 0 {
                 wanted.pages &= !unchanged(&mut own, window, inherited, &bytes, &mut here, page)?;
             }
-            bytes = wanted.taken(bytes, page).ok_or_else(too_short)?;
+            bytes = wanted.taken(bytes, page)?;
             let mut from = 0;
             for (address, length) in wanted.runs(page) {
                 let part = bytes.get(from..from + length as usize).ok_or_else(too_short)?;

@@ -10,7 +10,9 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Credentials, NamespaceContent, OwnNamespace, ProcessImage};
+use super::super::graph::{
+    Credentials, NamespaceContent, OwnNamespace, ProcessImage, TIME_OF_CHILDREN,
+};
 use super::super::objects::RestoreContext;
 use super::super::trace::Remote;
 use super::{Helper, credentials};
@@ -153,7 +155,7 @@ fn enter(
                 EngineError::Unfit { .. } => error,
                 error => unfit(content, &error),
             })?;
-            let file = if step.for_children { time::OF_CHILDREN } else { content.file() };
+            let file = if step.for_children { TIME_OF_CHILDREN } else { content.file() };
             new.insert((pid, file));
         }
     }

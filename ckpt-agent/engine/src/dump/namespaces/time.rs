@@ -6,15 +6,13 @@ use std::fs::OpenOptions;
 use std::io::Write;
 
 use super::super::super::error::{EngineError, Result};
-use super::super::super::graph::NamespaceContent;
+use super::super::super::graph::{NamespaceContent, TIME_OF_CHILDREN};
 use super::super::clocks;
 use super::content::file_of;
 use super::{name_of, refuse};
 
 /// The file below /proc/PID/ns of the one that a process is in.
 pub(super) const OWN: &str = "time";
-/// That of the one that its children will be in.
-pub(super) const OF_CHILDREN: &str = "time_for_children";
 /// CAP_SYS_ADMIN (include/uapi/linux/capability.h)
 const ADMIN: u64 = 1 << 21;
 
@@ -26,7 +24,7 @@ pub(super) fn content(
     all: &BTreeSet<i32>,
 ) -> Result<NamespaceContent> {
     let name = name_of(pid, file);
-    let tells = |pid: &i32| name_of(*pid, OF_CHILDREN) == name;
+    let tells = |pid: &i32| name_of(*pid, TIME_OF_CHILDREN) == name;
     let Some(teller) = std::iter::once(&pid).chain(all).find(|pid| tells(pid)) else {
         let what = "is in a time namespace of its own whose clocks can't be told: the processes in it have made \
                     others for their children";

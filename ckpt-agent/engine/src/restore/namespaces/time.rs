@@ -4,13 +4,11 @@
 use super::super::super::arch::Call;
 use super::super::super::dump::clocks;
 use super::super::super::error::Result;
+use super::super::super::graph::TIME_OF_CHILDREN;
 use super::super::super::job_init::namespaces::set_clocks_of;
 use super::super::super::sys::abi::CLONE_NEWTIME;
 use super::super::super::trace::{FOLLOW_CHILDREN, Remote};
 use super::join;
-
-/// The file below /proc/PID/ns of the one that a process's children will be in.
-pub(super) const OF_CHILDREN: &str = "time_for_children";
 
 /// Sets the clocks of the one that a helper has just made: those of the job have been set already, and these are as far
 /// from them as they were.
@@ -26,7 +24,7 @@ pub(super) fn set(pid: i32, monotonic_ns: i64, boottime_ns: i64) -> Result<()> {
 /// Has a helper enter the one that it has just made. `folder`: its descriptor of /proc/self/ns.
 pub(super) fn enter_made(remote: &mut Remote<'_>, folder: u64) -> Result<()> {
     let at = remote.scratch_data()?;
-    remote.memory().write(at, format!("{OF_CHILDREN}\0").as_bytes())?;
+    remote.memory().write(at, format!("{TIME_OF_CHILDREN}\0").as_bytes())?;
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
     let fd = remote.call("openat", libc::SYS_openat, &[folder, at, flags, 0])?;
     join(remote, fd, CLONE_NEWTIME as u64)
