@@ -138,20 +138,21 @@ impl Pagemap {
         }
     }
 
-    /// What the watch of the process's writes tells of its own pages between two addresses. Those that show a file's content,
-    /// or the kernel's page of zeros, are nobody's own and not told: a write makes new ones of them.
+    /// What the watch of the process's writes tells of the pages of private memory between two addresses that is no file's:
+    /// of others it would have to be asked whether they show a file's content, for which the kernel looks at each page
+    /// itself, not at the page table alone, and takes four times as long. Pages that are the kernel's page of zeros are
+    /// nobody's own and not told: a write makes new ones of them.
     ///
     /// # Errors
     /// Failed reads; a kernel before Linux 6.7.
-    pub fn watched(&self, start: u64, end: u64) -> Result<Watched> {
+    pub fn watched(&self, start: u64, end: u64, found: &mut Watched) -> Result<()> {
         let wanted = ScanArguments {
-            category_inverted: category::FILE | category::ZERO,
-            category_mask: category::FILE | category::ZERO,
+            category_inverted: category::ZERO,
+            category_mask: category::ZERO,
             category_anyof_mask: category::PRESENT | category::SWAPPED,
             return_mask: category::WATCHED | category::WRITTEN,
             ..ScanArguments::default()
         };
-        let mut found = Watched::default();
         self.scan(wanted, start, end, |region| {
             if region.categories & category::WATCHED == 0 {
                 join(&mut found.unwatched, region.start, region.end);
@@ -159,28 +160,30 @@ impl Pagemap {
                 join(&mut found.unwritten, region.start, region.end);
             }
             Ok(())
-        })?;
-        Ok(found)
+        })
     }
 
-    /// Protects the process's own pages between two addresses, as far as their writes are watched: from now on it is known
-    /// which of them are written. Pages on swap are left out, since marks of other kinds lie there, too.
+    /// Protects pages of the same kind of memory, as far as their writes are watched: from now on it is known which of them
+    /// are written. Which ones they are is told: all that are watched and were not protected already. Pages on swap are
+    /// left out, since marks of other kinds lie there, too.
     ///
     /// # Errors
     /// As for [`watched`](Self::watched).
-    pub fn protect(&self, start: u64, end: u64) -> Result<()> {
+    pub fn protect(&self, start: u64, end: u64, protected: &mut Vec<(u64, u64)>) -> Result<()> {
         let wanted = ScanArguments {
             flags: PROTECTS,
-            category_inverted: category::FILE | category::ZERO,
-            category_mask: category::FILE
-                | category::ZERO
+            category_inverted: category::ZERO,
+            category_mask: category::ZERO
                 | category::PRESENT
                 | category::WATCHED
                 | category::WRITTEN,
             return_mask: category::PRESENT,
             ..ScanArguments::default()
         };
-        self.scan(wanted, start, end, |_| Ok(()))
+        self.scan(wanted, start, end, |region| {
+            join(protected, region.start, region.end);
+            Ok(())
+        })
     }
 
     /// Whether the kernel has PAGEMAP_SCAN, as far as has been seen.
@@ -324,12 +327,21 @@ mod tests {
         let at = |index: u64| start + index * page;
         (0..20).for_each(&write);
         let map = Pagemap::of(std::process::id() as i32, page).unwrap();
-        let found = || map.watched(at(0), at(64)).unwrap();
+        let found = || {
+            let mut found = Watched::default();
+            map.watched(at(0), at(64), &mut found).unwrap();
+            found
+        };
+        let protect = || {
+            let mut protected = Vec::new();
+            map.protect(at(0), at(64), &mut protected).unwrap();
+            protected
+        };
         assert_eq!(found(), Watched { unwritten: vec![], unwatched: vec![(at(0), at(20))] });
         watch.watch(at(0), at(64)).unwrap();
         watch.unprotect(at(0), at(20)).unwrap();
         assert_eq!(found(), Watched::default());
-        map.protect(at(0), at(64)).unwrap();
+        assert_eq!(protect(), [(at(0), at(20))]);
         assert_eq!(found().unwritten, [(at(0), at(20))]);
         // One that was there, and one that comes.
         write(7);
@@ -341,7 +353,7 @@ mod tests {
         assert_eq!(thrown_away, 0);
         write(11);
         assert_eq!(found().unwritten, [(at(0), at(7)), (at(8), at(10)), (at(12), at(20))]);
-        map.protect(at(0), at(64)).unwrap();
+        assert_eq!(protect(), [(at(7), at(8)), (at(11), at(12)), (at(30), at(31))]);
         let all = [(at(0), at(10)), (at(11), at(20)), (at(30), at(31))];
         assert_eq!(found().unwritten, all);
         drop(watch);

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
 
-use super::super::dump::pages::Pagemap;
+use super::super::dump::pages::{Pagemap, Watched};
 use super::super::error::{EngineError, Result};
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::userfault::{USER_MODE_ONLY, WriteWatch};
@@ -80,11 +80,11 @@ impl Tracked {
             return Err(EngineError::odd("the mappings", "too many"));
         }
         let pagemap = Pagemap::of(looked.host_pid, looked.page)?;
-        let (first, last) = match (looked.mappings.first(), looked.mappings.last()) {
-            (Some((start, _)), Some((_, end))) => (*start, *end),
-            _ => return Ok(Look::Unwritten(Unwritten::new())),
-        };
-        let found = pagemap.watched(first, last)?;
+        let stretches = Ranges::touching(looked.mappings);
+        let mut found = Watched::default();
+        for (start, end) in stretches.iter() {
+            pagemap.watched(start, end, &mut found)?;
+        }
         let most_ranges = (MOST_RANGES / looked.processes.max(1)).max(LEAST_RANGES);
         let unwritten = Ranges::of(found.unwritten).longest(most_ranges, looked.page);
         let before = self.unwritten.last_key_value().map_or(0, |(_, since)| since.bytes());
@@ -99,8 +99,12 @@ impl Tracked {
         }
         let told = self.unwritten.clone();
         self.watch_more(remote, looked, &found.unwatched)?;
-        pagemap.protect(first, last)?;
-        let now = Ranges::of(pagemap.watched(first, last)?.unwritten);
+        let mut protected = Vec::new();
+        for (start, end) in stretches.iter() {
+            pagemap.protect(start, end, &mut protected)?;
+        }
+        // All that is protected now. As long as nothing writes, a third look would find the same.
+        let now = unwritten.or(&Ranges::of(protected));
         self.unwritten.insert(looked.checkpoint, now.longest(most_ranges, looked.page));
         self.unwritten.retain(|_, since| !since.is_empty());
         while self.unwritten.len() > MOST_CHECKPOINTS {

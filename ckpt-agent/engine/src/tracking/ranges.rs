@@ -10,6 +10,26 @@ impl Ranges {
         Self(all)
     }
 
+    /// Of ranges in ascending order, of which one may begin where the one before it ends.
+    pub fn touching(all: &[(u64, u64)]) -> Self {
+        let mut joined = Self::default();
+        all.iter().for_each(|(start, end)| joined.add(*start, *end));
+        joined
+    }
+
+    /// Adds one that begins behind the start of the last, and makes one of both where they touch.
+    fn add(&mut self, start: u64, end: u64) {
+        match self.0.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => self.0.push((start, end)),
+        }
+    }
+
+    /// All of them, in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + use<'_> {
+        self.0.iter().copied()
+    }
+
     /// The parts of them that lie between two addresses.
     pub fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + use<'_> {
         let first = self.0.partition_point(|(_, last)| *last <= start);
@@ -56,6 +76,20 @@ impl Ranges {
         Self(all)
     }
 
+    /// What is in one of both.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        let (mut all, mut of_other) = (Self::default(), other.iter().peekable());
+        for (start, end) in self.iter() {
+            while let Some((start, end)) = of_other.next_if(|(other, _)| *other < start) {
+                all.add(start, end);
+            }
+            all.add(start, end);
+        }
+        of_other.for_each(|(start, end)| all.add(start, end));
+        all
+    }
+
     /// Which of 64 pages from this address on are whole in here: bit N is page N.
     pub fn pages_from(&self, address: u64, page: u64) -> u64 {
         let last = address.saturating_add(64 * page);
@@ -88,13 +122,16 @@ mod tests {
     }
 
     #[test]
-    fn both_is_what_each_has() {
+    fn of_two_what_both_have_and_what_one_has() {
         let (none, one) = (Ranges::default(), ranges(&[(1, 4), (6, 10), (12, 13)]));
         assert!(none.and(&one).is_empty() && one.and(&none).is_empty());
         assert_eq!(one.and(&one), one);
         let other = ranges(&[(0, 2), (3, 7), (9, 20)]);
         assert_eq!(one.and(&other), ranges(&[(1, 2), (3, 4), (6, 7), (9, 10), (12, 13)]));
         assert_eq!(one.and(&other), other.and(&one));
+        assert_eq!(one.or(&other), ranges(&[(0, 20)]));
+        assert_eq!(one.or(&none), one);
+        assert_eq!(Ranges::touching(&[(1, 2), (2, 3), (5, 6)]), Ranges::of(vec![(1, 3), (5, 6)]));
         let mut seed = 7_u64;
         let mut next = |below: u64| {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -115,6 +152,12 @@ mod tests {
             let both: Vec<u64> =
                 pages(&one).into_iter().filter(|page| of_two.contains(page)).collect();
             assert_eq!(pages(&one.and(&two)), both, "{one:?} {two:?}");
+            let mut either = [pages(&one), of_two].concat();
+            either.sort_unstable();
+            either.dedup();
+            let found = one.or(&two);
+            assert_eq!(pages(&found), either, "{one:?} {two:?}");
+            assert!(found.0.windows(2).all(|pair| pair[0].1 < pair[1].0), "{found:?}");
         }
     }
 

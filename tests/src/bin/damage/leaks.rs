@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ckptd_tests::account::Account;
@@ -15,6 +16,9 @@ const SETTLED: u32 = 20;
 /// What the memory of ckptd and of the job may grow by, in KiB: less than one page a checkpoint.
 const MARGIN_KIB: u64 = 600;
 
+/// The descriptor by which the writes of a process are watched.
+const WATCH: &str = "anon_inode:[userfaultfd]";
+
 /// Looks at a job until it has come to rest: how many at most, the time between two, and how many in a row are to see
 /// the same.
 const LOOKS: u32 = 200;
@@ -26,6 +30,8 @@ const AT_REST: u32 = 3;
 struct Held {
     processes: usize,
     descriptors: usize,
+    /// Processes whose writes ckptd watches, each by a descriptor of its own: that begins and ends as it pays.
+    watches: usize,
     threads: u64,
     ckptd_kib: u64,
     job_kib: u64,
@@ -60,6 +66,12 @@ fn status_field(pid: i32, field: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
+/// What the descriptors of a process are of.
+fn descriptors(pid: i32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    entries.map(|entry| fs::read_link(entry.path()).unwrap_or_default()).collect()
+}
+
 fn files(folder: &std::path::Path) -> usize {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|e| if e.path().is_dir() { 1 + files(&e.path()) } else { 1 }).sum()
@@ -70,11 +82,12 @@ impl Held {
         let launcher = worker.job.launcher_pid()?;
         let family = family(launcher);
         let memory = |pid: &i32| status_field(*pid, "VmRSS:");
-        let descriptors =
-            |pid: &i32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        let descriptors: Vec<PathBuf> = family.iter().flat_map(|pid| descriptors(*pid)).collect();
+        let watches = descriptors.iter().filter(|name| name.as_os_str() == WATCH).count();
         Ok(Held {
             processes: family.len(),
-            descriptors: family.iter().map(descriptors).sum(),
+            descriptors: descriptors.len() - watches,
+            watches,
             threads: family.iter().map(|pid| status_field(*pid, "Threads:")).sum(),
             ckptd_kib: memory(&launcher),
             job_kib: family.iter().filter(|pid| **pid != launcher).map(memory).sum(),
@@ -104,6 +117,7 @@ impl Held {
         let pairs = [
             ("processes", self.processes as u64, later.processes as u64),
             ("descriptors", self.descriptors as u64, later.descriptors as u64),
+            ("watches", self.processes as u64, later.watches as u64),
             ("threads", self.threads, later.threads),
             ("files", self.files as u64, later.files as u64),
             ("KiB of ckptd's memory", self.ckptd_kib + MARGIN_KIB, later.ckptd_kib),
