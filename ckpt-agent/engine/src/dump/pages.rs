@@ -39,7 +39,7 @@ struct Region {
 
 /// struct pm_scan_arg
 #[repr(C)]
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct ScanArguments {
     size: u64,
     flags: u64,
@@ -138,14 +138,14 @@ impl Pagemap {
         }
     }
 
-    /// What the watch of the process's writes tells of the pages of private memory between two addresses that is no file's:
+    /// What the watch of the process's writes tells of the pages of private memory that is no file's, between these addresses:
     /// of others it would have to be asked whether they show a file's content, for which the kernel looks at each page
     /// itself, not at the page table alone, and takes four times as long. Pages that are the kernel's page of zeros are
     /// nobody's own and not told: a write makes new ones of them.
     ///
     /// # Errors
     /// Failed reads; a kernel before Linux 6.7.
-    pub fn watched(&self, start: u64, end: u64, found: &mut Watched) -> Result<()> {
+    pub fn watched(&self, memory: &[(u64, u64)]) -> Result<Watched> {
         let wanted = ScanArguments {
             category_inverted: category::ZERO,
             category_mask: category::ZERO,
@@ -153,14 +153,18 @@ impl Pagemap {
             return_mask: category::WATCHED | category::WRITTEN,
             ..ScanArguments::default()
         };
-        self.scan(wanted, start, end, |region| {
-            if region.categories & category::WATCHED == 0 {
-                join(&mut found.unwatched, region.start, region.end);
-            } else if region.categories & category::WRITTEN == 0 {
-                join(&mut found.unwritten, region.start, region.end);
-            }
-            Ok(())
-        })
+        let mut found = Watched::default();
+        for (start, end) in memory {
+            self.scan(wanted, *start, *end, |region| {
+                if region.categories & category::WATCHED == 0 {
+                    join(&mut found.unwatched, region.start, region.end);
+                } else if region.categories & category::WRITTEN == 0 {
+                    join(&mut found.unwritten, region.start, region.end);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(found)
     }
 
     /// Protects pages of the same kind of memory, as far as their writes are watched: from now on it is known which of them
@@ -169,7 +173,7 @@ impl Pagemap {
     ///
     /// # Errors
     /// As for [`watched`](Self::watched).
-    pub fn protect(&self, start: u64, end: u64, protected: &mut Vec<(u64, u64)>) -> Result<()> {
+    pub fn protect(&self, memory: &[(u64, u64)]) -> Result<Vec<(u64, u64)>> {
         let wanted = ScanArguments {
             flags: PROTECTS,
             category_inverted: category::ZERO,
@@ -180,10 +184,14 @@ impl Pagemap {
             return_mask: category::PRESENT,
             ..ScanArguments::default()
         };
-        self.scan(wanted, start, end, |region| {
-            join(protected, region.start, region.end);
-            Ok(())
-        })
+        let mut protected = Vec::new();
+        for (start, end) in memory {
+            self.scan(wanted, *start, *end, |region| {
+                join(&mut protected, region.start, region.end);
+                Ok(())
+            })?;
+        }
+        Ok(protected)
     }
 
     /// Whether the kernel has PAGEMAP_SCAN, as far as has been seen.
@@ -285,7 +293,7 @@ fn is_unknown(error: &EngineError) -> bool {
 }
 
 /// Adds a range behind the others, joined to the last where they touch.
-fn join(ranges: &mut Vec<(u64, u64)>, start: u64, end: u64) {
+pub fn join(ranges: &mut Vec<(u64, u64)>, start: u64, end: u64) {
     match ranges.last_mut() {
         Some(last) if last.1 == start => last.1 = end,
         _ => ranges.push((start, end)),
@@ -327,16 +335,8 @@ mod tests {
         let at = |index: u64| start + index * page;
         (0..20).for_each(&write);
         let map = Pagemap::of(std::process::id() as i32, page).unwrap();
-        let found = || {
-            let mut found = Watched::default();
-            map.watched(at(0), at(64), &mut found).unwrap();
-            found
-        };
-        let protect = || {
-            let mut protected = Vec::new();
-            map.protect(at(0), at(64), &mut protected).unwrap();
-            protected
-        };
+        let found = || map.watched(&[(at(0), at(64))]).unwrap();
+        let protect = || map.protect(&[(at(0), at(64))]).unwrap();
         assert_eq!(found(), Watched { unwritten: vec![], unwatched: vec![(at(0), at(20))] });
         watch.watch(at(0), at(64)).unwrap();
         watch.unprotect(at(0), at(20)).unwrap();

@@ -83,11 +83,12 @@ pub fn write_tracking() -> Result<(), ProbeError> {
         let watch = WriteWatch::of_this_process()?;
         watch.watch(start, end)?;
         let map = Pagemap::of(std::process::id() as i32, page_size())?;
-        map.protect(start, end)?;
-        let before = map.watched(start, end)?.unwritten;
+        let memory = [(start, end)];
+        map.protect(&memory)?;
+        let before = map.watched(&memory)?.unwritten;
         write(2);
-        let after = map.watched(start, end)?.unwritten;
-        let is_told = before == [(start, end)] && after.is_empty();
+        let after = map.watched(&memory)?.unwritten;
+        let is_told = before == memory && after.is_empty();
         if is_told { Ok(()) } else { Err(ProbeError::Absent) }
     })
 }

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
 
-use super::super::dump::pages::{Pagemap, Watched};
+use super::super::dump::pages::{Pagemap, join};
 use super::super::error::{EngineError, Result};
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::userfault::{USER_MODE_ONLY, WriteWatch};
@@ -80,11 +80,8 @@ impl Tracked {
             return Err(EngineError::odd("the mappings", "too many"));
         }
         let pagemap = Pagemap::of(looked.host_pid, looked.page)?;
-        let stretches = Ranges::touching(looked.mappings);
-        let mut found = Watched::default();
-        for (start, end) in stretches.iter() {
-            pagemap.watched(start, end, &mut found)?;
-        }
+        let stretches = touching(looked.mappings);
+        let found = pagemap.watched(&stretches)?;
         let most_ranges = (MOST_RANGES / looked.processes.max(1)).max(LEAST_RANGES);
         let unwritten = Ranges::of(found.unwritten).longest(most_ranges, looked.page);
         let before = self.unwritten.last_key_value().map_or(0, |(_, since)| since.bytes());
@@ -99,10 +96,7 @@ impl Tracked {
         }
         let told = self.unwritten.clone();
         self.watch_more(remote, looked, &found.unwatched)?;
-        let mut protected = Vec::new();
-        for (start, end) in stretches.iter() {
-            pagemap.protect(start, end, &mut protected)?;
-        }
+        let protected = pagemap.protect(&stretches)?;
         // All that is protected now. As long as nothing writes, a third look would find the same.
         let now = unwritten.or(&Ranges::of(protected));
         self.unwritten.insert(looked.checkpoint, now.longest(most_ranges, looked.page));
@@ -150,6 +144,13 @@ impl Tracked {
         }
         Ok(())
     }
+}
+
+/// Stretches of mappings of which one begins where the one before it ends.
+fn touching(mappings: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut stretches = Vec::new();
+    mappings.iter().for_each(|(start, end)| join(&mut stretches, *start, *end));
+    stretches
 }
 
 /// A watch of the process's memory, of which nothing stays in the process.

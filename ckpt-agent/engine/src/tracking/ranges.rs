@@ -10,24 +10,12 @@ impl Ranges {
         Self(all)
     }
 
-    /// Of ranges in ascending order, of which one may begin where the one before it ends.
-    pub fn touching(all: &[(u64, u64)]) -> Self {
-        let mut joined = Self::default();
-        all.iter().for_each(|(start, end)| joined.add(*start, *end));
-        joined
-    }
-
     /// Adds one that begins behind the start of the last, and makes one of both where they touch.
     fn add(&mut self, start: u64, end: u64) {
         match self.0.last_mut() {
             Some(last) if start <= last.1 => last.1 = last.1.max(end),
             _ => self.0.push((start, end)),
         }
-    }
-
-    /// All of them, in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + use<'_> {
-        self.0.iter().copied()
     }
 
     /// The parts of them that lie between two addresses.
@@ -79,14 +67,14 @@ impl Ranges {
     /// What is in one of both.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
-        let (mut all, mut of_other) = (Self::default(), other.iter().peekable());
-        for (start, end) in self.iter() {
-            while let Some((start, end)) = of_other.next_if(|(other, _)| *other < start) {
-                all.add(start, end);
+        let (mut all, mut of_other) = (Self::default(), other.0.iter().peekable());
+        for (start, end) in &self.0 {
+            while let Some((before, to)) = of_other.next_if(|(other, _)| other < start) {
+                all.add(*before, *to);
             }
-            all.add(start, end);
+            all.add(*start, *end);
         }
-        of_other.for_each(|(start, end)| all.add(start, end));
+        of_other.for_each(|(start, end)| all.add(*start, *end));
         all
     }
 
@@ -131,7 +119,6 @@ mod tests {
         assert_eq!(one.and(&other), other.and(&one));
         assert_eq!(one.or(&other), ranges(&[(0, 20)]));
         assert_eq!(one.or(&none), one);
-        assert_eq!(Ranges::touching(&[(1, 2), (2, 3), (5, 6)]), Ranges::of(vec![(1, 3), (5, 6)]));
         let mut seed = 7_u64;
         let mut next = |below: u64| {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
