@@ -156,6 +156,12 @@ void conform_expect_refusal(pid_t process, int descriptor)
 	peak_before = peak();
 }
 
+void conform_expect_asked_refusal(pid_t process)
+{
+	conform_expect_refusal(process, -1);
+	peak_before = 0;
+}
+
 pid_t conform_spawn(void (*body)(void *), void *argument)
 {
 	pid_t child = BUILD(fork());

@@ -72,6 +72,9 @@ void conform_await(const char *name);
  */
 void conform_expect_refusal(pid_t process, int descriptor);
 
+/* The same of a refusal that takes calls in the process. */
+void conform_expect_asked_refusal(pid_t process);
+
 /* A child that runs `body` and exits with 0; conform_join waits for it and fails unless it did. */
 pid_t conform_spawn(void (*body)(void *), void *argument);
 void conform_join(pid_t child);

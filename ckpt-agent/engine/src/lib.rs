@@ -10,6 +10,7 @@
 //!
 //! `unsafe` is allowed in this crate only.
 
+mod aio;
 pub mod arch;
 pub mod doing;
 pub mod dump;

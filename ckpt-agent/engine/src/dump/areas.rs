@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use super::super::aio;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     Advice, Area, Backing, BlobId, CarriedInode, FileId, InodeId, MappedFile, Origin, Protection,
@@ -29,6 +30,15 @@ pub enum Plan {
     Private(InodeId),
     /// Memory of an io_uring.
     Ring(FileId),
+    /// The ring of a context of asynchronous input and output.
+    Aio {
+        /// The program's place.
+        head: u32,
+        /// The kernel's.
+        tail: u32,
+        /// Events that the program has not taken.
+        events: BlobId,
+    },
     /// A private mapping of a file that has no name any more: every page is stored, unless its content is found.
     Whole,
 }
@@ -88,6 +98,9 @@ pub fn plan(
             Plan::Kernel
         } else if mapping.is_ring() {
             Plan::Ring(context.rings.of(host_pid, &mapping)?)
+        } else if mapping.is_aio() {
+            let aio::Settled { head, tail, events } = context.aio.of(host_pid, &mapping)?.clone();
+            Plan::Aio { head, tail, events: context.keep(events) }
         } else if !mapping.shared && (mapping.inode == 0 || mapping.is_anonymous_huge()) {
             Plan::Anonymous
         } else {
@@ -148,11 +161,8 @@ pub fn check(host_pid: i32, mapping: &Mapping, context: &DumpContext) -> Result<
     if path == "/secretmem" && major(mapping.device) == 0 {
         return Err(refuse(mapping, "is secret memory (memfd_secret), which cannot be read"));
     }
-    if path == "/[aio]" {
-        let what =
-            format!("has a context of asynchronous input and output at {:#x}", mapping.start);
-        let way_out = "give it up with io_destroy while checkpoints are taken, or run without it";
-        return Err(Refusal::new(what, way_out).into());
+    if mapping.is_aio() {
+        return context.aio.of(host_pid, mapping).map(drop);
     }
     if path.starts_with("/dev/") && !path.starts_with("/dev/shm/") && path != "/dev/zero" {
         return Err(refuse(mapping, "is a device, which cannot be checkpointed"));
@@ -327,6 +337,9 @@ pub fn area(
             Backing::Carried { inode: *inode, offset: mapping.offset, writable: may_write }
         }
         Plan::Ring(file) => Backing::Ring { file: *file, offset: mapping.offset },
+        Plan::Aio { head, tail, events } => {
+            Backing::Aio { head: *head, tail: *tail, events: *events }
+        }
         Plan::Private(inode) => {
             Backing::Carried { inode: *inode, offset: mapping.offset, writable: false }
         }

@@ -46,7 +46,11 @@ pub(super) fn make_snapshot_processes(
         let apart: Vec<(u64, u64)> = mappings
             .filter(|mapping| {
                 let private = !mapping.shared && context.huge_page_on(mapping.device).is_some();
-                mapping.is_segment() || mapping.is_ring() || mapping.is_anonymous_huge() || private
+                mapping.is_segment()
+                    || mapping.is_ring()
+                    || mapping.is_aio()
+                    || mapping.is_anonymous_huge()
+                    || private
             })
             .map(|mapping| (mapping.start, mapping.end))
             .collect();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FileId, InodeId, MemoryPolicy};
+use super::{BlobId, FileId, InodeId, MemoryPolicy};
 
 /// One mapping: a line of /proc/PID/maps with what smaps adds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,6 +34,11 @@ impl Area {
             Backing::Ring { file, .. } => Some(file),
             _ => None,
         }
+    }
+
+    /// Whether it is memory that is neither mapped from a file nor filled: the kernel makes it with what it belongs to.
+    pub fn is_shared_with_kernel(&self) -> bool {
+        matches!(self.backing, Backing::Ring { .. } | Backing::Aio { .. })
     }
 }
 
@@ -90,6 +95,15 @@ pub enum Backing {
         file: FileId,
         /// Which part of it: IORING_OFF_*.
         offset: u64,
+    },
+    /// The ring of a context of asynchronous input and output (io_setup(2)) in which nothing is in flight.
+    Aio {
+        /// The program's place in it.
+        head: u32,
+        /// The kernel's.
+        tail: u32,
+        /// struct io_event of each that the program has not taken.
+        events: BlobId,
     },
     /// A mapping of the kernel's own: [vdso], [vvar], [vvar_vclock].
     Kernel {

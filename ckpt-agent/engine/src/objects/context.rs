@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use protocol::cluster::agent::MovedListener;
 use protocol::launch::FileCheck;
 
+use super::super::aio;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind, StdioRole,
@@ -129,6 +130,8 @@ pub struct DumpContext {
     pub watched: HashMap<i32, Vec<(u64, Watched)>>,
     /// The io_urings of the job.
     pub rings: Rings,
+    /// Its contexts of asynchronous input and output.
+    pub aio: aio::Contexts,
     /// File systems of huge pages that the job sees: device, and bytes of a page.
     pub huge_mounts: HashMap<u64, u64>,
     /// Lines for the user about things that are restored differently.

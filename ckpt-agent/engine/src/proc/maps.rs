@@ -74,6 +74,11 @@ impl Mapping {
         self.shared && self.name == "anon_inode:[io_uring]"
     }
 
+    /// The ring of a context of asynchronous input and output (fs/aio.c, aio_private_file), which has an inode of its own.
+    pub fn is_aio(&self) -> bool {
+        self.shared && major(self.device) == 0 && self.path() == ("/[aio]", true)
+    }
+
     /// Memory of MAP_HUGETLB that is no file's, as the kernel names it (fs/hugetlbfs/inode.c, HUGETLB_ANON_FILE).
     pub fn is_anonymous_huge(&self) -> bool {
         major(self.device) == 0 && self.path() == ("/anon_hugepage", true)

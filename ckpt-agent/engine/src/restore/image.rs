@@ -6,10 +6,12 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::super::aio;
 use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
-    Backing, BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState, RelayEnd, StoredWindow,
+    Area, Backing, BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState, Protection,
+    RelayEnd, StoredWindow,
 };
 use super::super::objects::BlobSource;
 use super::super::split::{Holdings, Part, PartOrder, plan};
@@ -220,6 +222,9 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
         }) {
             return damaged("memory of a ring that is none");
         }
+        if let Backing::Aio { head, tail, events } = area.backing {
+            check_aio(graph, image.pid, area, [head, tail], events)?;
+        }
         end = area.end;
     }
     let shells = graph.remote_shells.iter().flat_map(|shell| &shell.descriptors);
@@ -233,6 +238,34 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
         return damaged("pages that do not fit their chunks, or that it has twice");
     }
     Ok(())
+}
+
+/// What of a context of asynchronous input and output the restore relies on.
+fn check_aio(
+    graph: &Graph,
+    pid: Pid,
+    area: &Area,
+    [head, tail]: [u32; 2],
+    events: BlobId,
+) -> Result<()> {
+    let length = area.end - area.start;
+    let places = aio::places_of(length).unwrap_or(0);
+    let place = aio::Head { places, head, tail };
+    let both = Protection::READ | Protection::WRITE;
+    let is_sound = places <= aio::MOST_PLACES
+        && head < places
+        && tail < places
+        && area.shared
+        && area.protection.0 == both
+        && blob(graph, events)?.length == u64::from(place.unread()) * aio::EVENT as u64;
+    if !is_sound {
+        let what = "a context of asynchronous input and output that is none";
+        return Err(EngineError::Damaged(format!("process {pid}: {what}")));
+    }
+    match aio::fits(place, graph.page_size) {
+        false => Err(aio::unfit(pid)),
+        true => Ok(()),
+    }
 }
 
 impl BlobSource for Image {

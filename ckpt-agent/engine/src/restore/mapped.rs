@@ -50,7 +50,10 @@ fn key(backing: &Backing) -> Option<Key> {
         Backing::Carried { inode, writable, .. } => {
             Some(Key::Inode { inode: inode.0, writable: *writable })
         }
-        Backing::Anonymous | Backing::Ring { .. } | Backing::Kernel { .. } => None,
+        Backing::Anonymous
+        | Backing::Ring { .. }
+        | Backing::Aio { .. }
+        | Backing::Kernel { .. } => None,
     }
 }
 

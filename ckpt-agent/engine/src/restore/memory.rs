@@ -379,7 +379,7 @@ fn map(
     calls: &mut Calls<'_>,
 ) -> Result<()> {
     use std::os::fd::AsRawFd;
-    if area.is_kernels() || area.ring().is_some() {
+    if area.is_kernels() || area.is_shared_with_kernel() {
         return Ok(());
     }
     let mut protection = area.protection.0;
@@ -464,7 +464,8 @@ pub fn finish(
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     let mut calls = Calls::new(image);
     let mut advice = Batch::new();
-    let areas = image.areas.iter().filter(|area| !area.is_kernels() && area.ring().is_none());
+    let areas =
+        image.areas.iter().filter(|area| !area.is_kernels() && !area.is_shared_with_kernel());
     for area in areas {
         let length = area.end - area.start;
         const BOTH: u8 = Protection::READ | Protection::WRITE;

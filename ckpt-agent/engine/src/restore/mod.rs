@@ -42,6 +42,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use protocol::cluster::agent::stream_relay;
 use protocol::launch::Kept;
 
+use super::aio;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{
@@ -487,6 +488,7 @@ fn complete_memory(
     let (image, scratch) = (helper.image, helper.scratch);
     let mut remote = helper.remote()?;
     rings::map(&mut remote, image, context)?;
+    aio::make(&mut remote, image, context)?;
     memory::finish(&mut remote, image, files, common, page)?;
     if is_last {
         let parked = [context.first_free as u64, u64::from(u32::MAX), 0];

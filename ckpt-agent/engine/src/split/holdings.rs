@@ -136,7 +136,7 @@ fn possessions(image: &ProcessImage, page: u64) -> Possessions {
             }
             Backing::File { file, .. } => drop(found.paths.insert(file.path.clone())),
             Backing::Ring { file, .. } => drop(found.files.insert(*file)),
-            Backing::Anonymous | Backing::Kernel { .. } => {}
+            Backing::Anonymous | Backing::Aio { .. } | Backing::Kernel { .. } => {}
         }
     }
     found

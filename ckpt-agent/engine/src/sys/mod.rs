@@ -35,6 +35,7 @@ pub mod ping_groups;
 pub mod poll;
 pub mod prctl;
 pub mod proc_net;
+pub mod processors;
 pub mod procfs_ended;
 pub mod reap;
 pub mod rename;

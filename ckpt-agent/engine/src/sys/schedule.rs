@@ -47,6 +47,47 @@ pub fn set_affinity(tid: i32, cpus: &[u32]) -> Result<bool> {
     }
 }
 
+/// Takes a stopped thread to one processor after the other. Once this is dropped the thread may run where it might before.
+#[derive(Debug)]
+pub struct Visit {
+    tid: i32,
+    before: CpuSet,
+}
+
+impl Visit {
+    /// Begins where the thread is.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn begin(tid: i32) -> Result<Self> {
+        let before = sched_getaffinity(Pid::from_raw(tid)).map_err(failed("sched_getaffinity", tid))?;
+        Ok(Self { tid, before })
+    }
+
+    /// Has it run on this processor alone. `false`: it may not.
+    pub fn go(&self, cpu: usize) -> bool {
+        let mut only = CpuSet::new();
+        only.set(cpu).is_ok() && sched_setaffinity(Pid::from_raw(self.tid), &only).is_ok()
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let tid = Pid::from_raw(self.tid);
+        let mut all = CpuSet::new();
+        for cpu in 0..CpuSet::count() {
+            // Every number is below the size of the set.
+            let _ = all.set(cpu);
+        }
+        // Who has asked for none in particular gets those that its cgroup is given later, too.
+        let _ = sched_setaffinity(tid, &all);
+        if sched_getaffinity(tid) != Ok(self.before) {
+            // Only the end of the thread can make it fail, and then nothing is owed.
+            let _ = sched_setaffinity(tid, &self.before);
+        }
+    }
+}
+
 /// Policy and static priority of a thread.
 ///
 /// # Errors

@@ -103,6 +103,9 @@ fn mapping(graph: &Graph, image: &ProcessImage, area: &Area) -> Vec<String> {
             format!("in the image: {origin:?} at {offset:#x}")
         }
         Backing::Ring { file, offset } => format!("ring {} at {offset:#x}", file.0),
+        Backing::Aio { head, tail, .. } => {
+            format!("asynchronous input and output, events {head} to {tail}")
+        }
         Backing::Kernel { name } => name.clone(),
     };
     let guards = match area.advice.guards.len() {

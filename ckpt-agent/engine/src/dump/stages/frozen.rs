@@ -6,11 +6,13 @@ use procfs::process::Stat;
 use tracing::debug_span;
 
 use super::{DumpSettings, Quiesced};
+use crate::aio;
 use crate::doing::{self, Thing};
 use crate::dump::collect::{add_unopened_queues, collect};
 use crate::dump::namespaces;
 use crate::dump::outside;
 use crate::dump::process;
+use crate::dump::sandbox;
 use crate::dump::sharing;
 use crate::dump::sleep::Sleeps;
 use crate::dump::standins;
@@ -24,10 +26,11 @@ use crate::leases::Leased;
 use crate::objects::{ConsoleTerminal, DumpContext, Object, is_watched, is_write_watched};
 use crate::proc::{
     Mapping, Members, add_policies, descriptor_numbers, inner_number, mounts, must_be_own,
-    read_smaps, read_text, shown_by,
+    read_maps, read_smaps, read_text, shown_by,
 };
 use crate::sys::pidfd::PidFd;
 use crate::sys::schedule::Ahead;
+use crate::trace::Vdso;
 use crate::tracking::Tracking;
 
 /// Mappings of a process that its children do not inherit as they are: found while it still runs.
@@ -137,6 +140,7 @@ fn find_not_inherited(
                     || mapping.has(b"ht")
                     || mapping.is_segment()
                     || mapping.is_ring()
+                    || mapping.is_aio()
                     || is_watched(mapping) && !(is_tracked && is_write_watched(mapping))
             })
             .collect();
@@ -154,6 +158,7 @@ pub(in crate::dump) fn is_not_inherited(mapping: &Mapping) -> bool {
     let huge = mapping.has(b"ht") && !mapping.shared;
     (mapping.has(b"wf") || mapping.has(b"dc") || huge)
         && !mapping.is_ring()
+        && !mapping.is_aio()
         && !mapping.has(b"io")
         && !mapping.has(b"pf")
         && !mapping.is_kernel()
@@ -233,6 +238,7 @@ impl Frozen {
             .map(|host_pid| (host_pid, nodes[&host_pid].pid, nodes[&host_pid].comm.clone()))
             .collect();
         drop(looking);
+        self.settle_contexts(&nodes, &mut context)?;
         let streams_only = &self.remote_shells;
         let mut collected = collect(&living, streams_only, &mut context)?;
         if !context.shares_ipc {
@@ -241,6 +247,46 @@ impl Frozen {
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
         let relay_states = Vec::new();
         Ok(Quiesced { frozen: self, nodes, namespaces, sharing, collected, context, relay_states })
+    }
+
+    /// Waits a moment until nothing is in flight in contexts of asynchronous input and output. That comes before anything is
+    /// read that such a request changes: files, and eventfds that tell of its end.
+    fn settle_contexts(
+        &mut self,
+        nodes: &BTreeMap<i32, ProcessNode>,
+        context: &mut DumpContext,
+    ) -> Result<()> {
+        let _settling = debug_span!("asynchronous input and output").entered();
+        let mut found = Vec::new();
+        for (place, process) in self.job.processes.iter_mut().enumerate() {
+            let host_pid = process.host_pid;
+            let known = self.not_inherited.get(&host_pid);
+            if !known.is_some_and(|known| known.iter().any(Mapping::is_aio)) {
+                continue;
+            }
+            let node = &nodes[&host_pid];
+            doing::begin("looking at", Thing::Process(node.pid));
+            process::check_supported(process, node.pid, &node.comm)?;
+            let statuses = process::statuses(process, node.pid, &node.comm)?;
+            process.ignores_traps = statuses.first().is_some_and(process::ignores_traps);
+            sandbox::suspend(process, &statuses, self.filters)
+                .map_err(|error| error.of(node.pid, &node.comm))?;
+            let mut mappings = read_maps(host_pid)?;
+            let vdso = Vdso::of(host_pid, &mappings)?;
+            mappings.retain(Mapping::is_aio);
+            aio::check(host_pid, &mappings, &mut context.aio)
+                .map_err(|error| error.of(node.pid, &node.comm))?;
+            found.push((place, vdso.kernel_entry()?, mappings));
+        }
+        for (place, entry_point, mappings) in found {
+            let process = &mut self.job.processes[place];
+            let node = &nodes[&process.host_pid];
+            doing::begin("asking", Thing::Process(node.pid));
+            process.die_with_tracer();
+            aio::settle(process, entry_point, &mappings, &mut context.aio)
+                .map_err(|error| error.of(node.pid, &node.comm))?;
+        }
+        Ok(())
     }
 
     /// The end of the first process is told by the init, to whom it is a zombie for a moment: an image of that moment

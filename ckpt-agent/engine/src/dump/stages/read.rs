@@ -481,7 +481,7 @@ impl Quiesced {
         let inherited = read_maps(snapshot_pid)?;
         for area in planned {
             let mapping = &area.mapping;
-            if mapping.is_segment() || mapping.is_ring() {
+            if mapping.is_segment() || mapping.is_ring() || mapping.is_aio() {
                 continue;
             }
             let covered =
