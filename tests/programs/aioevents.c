@@ -1,11 +1,12 @@
 /*
  * Contexts of asynchronous input and output at rest, of several sizes: with events that nobody has taken, in the middle of the
- * ring and across its end, as many as there is room for, none, and some that the program has taken out of the ring itself.
- * Places, events and room are the same afterwards, and new requests work.
+ * ring and across its end, many, none, and some that the program has taken out of the ring itself.
+ * Places, events, room and the thread's processors are the same afterwards, and new requests work.
  */
 #include "aio.inc"
+#include <sched.h>
 
-enum { CONTEXTS = 6, PART = 512, PARTS = 64 };
+enum { CONTEXTS = 6, PART = 512, PARTS = 32 };
 
 static aio_context_t contexts[CONTEXTS];
 static struct iocb orders[CONTEXTS][AIO_MOST];
@@ -53,6 +54,24 @@ static void take_in_the_ring(int which, unsigned first, unsigned count)
 	}
 }
 
+/* Free places of a context are kept by the processors where requests ended. Afterwards the thread stays on the last one. */
+static cpu_set_t spread(int ready)
+{
+	cpu_set_t all, one;
+	CPU_ZERO(&one);
+	BUILD(sched_getaffinity(0, sizeof all, &all));
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &all))
+			continue;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		BUILD(sched_setaffinity(0, sizeof one, &one));
+		for (int i = 0; i < CONTEXTS; i++)
+			aio_spend(contexts[i], ready, 7);
+	}
+	return one;
+}
+
 int main(int argc, char **argv)
 {
 	static const unsigned sizes[CONTEXTS] = { 8, 200, 1, 32, 8, 1000 };
@@ -69,11 +88,11 @@ int main(int argc, char **argv)
 	}
 	if (aio_submit(contexts[0], &probe) != 1)
 		conform_skip("this kernel's contexts don't wait for descriptors");
-	aio_spend(contexts[0], ready, 0);
 	struct io_event event;
 	BUILD(syscall(SYS_io_getevents, contexts[0], 1, 1, &event, NULL));
 	for (int i = 0; i < CONTEXTS; i++)
 		rooms[i] = aio_room(contexts[i]);
+	cpu_set_t where = spread(ready), now;
 	/* In the middle. */
 	aio_spend(contexts[0], ready, 2 * aio_ring(contexts[0])->places + 40 - aio_tail(contexts[0]));
 	leave(0, fd, 9);
@@ -85,8 +104,8 @@ int main(int argc, char **argv)
 	/* Context 2 is left as it is. Taken by the program: */
 	leave(3, fd, 20);
 	take_in_the_ring(3, 0, 6);
-	/* As many as there is room for, but for some that other processors keep. */
-	leave(4, fd, rooms[4] - 20);
+	/* Half of what there is room for: other processors may keep the rest. */
+	leave(4, fd, rooms[4] / 2);
 	aio_spend(contexts[5], ready, 1500);
 	leave(5, fd, 700);
 	take_in_the_ring(5, 0, 3);
@@ -96,6 +115,8 @@ int main(int argc, char **argv)
 	}
 	conform_ready();
 	conform_wait();
+	BUILD(sched_getaffinity(0, sizeof now, &now));
+	EXPECT("the thread's processors", CPU_EQUAL(&now, &where) != 0, 1);
 	for (int i = 0; i < CONTEXTS; i++) {
 		EXPECT("the program's place", aio_head(contexts[i]), heads[i]);
 		EXPECT("the kernel's place", aio_tail(contexts[i]), tails[i]);
@@ -104,7 +125,7 @@ int main(int argc, char **argv)
 	take_in_the_ring(1, 1, 29);
 	take_in_the_ring(3, 6, 5);
 	take(3, 11, 9);
-	take(4, 0, rooms[4] - 20);
+	take(4, 0, rooms[4] / 2);
 	take(5, 3, 697);
 	for (int i = 0; i < CONTEXTS; i++) {
 		EXPECT("nothing more", aio_unread(contexts[i]), 0);

@@ -34,6 +34,7 @@ pub fn unfit(pid: Pid) -> EngineError {
             "process {pid} has a context of asynchronous input and output that is too small for the many processors of \
              this machine"
         ),
-        way_out: "restart it on a machine that may have no more processors than where it ran".into(),
+        way_out: "restart it on a machine that may have no more processors than where it ran"
+            .into(),
     }
 }

@@ -82,6 +82,12 @@ pub fn left_over(places: u32, processors: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
+    use nix::sys::eventfd::EventFd;
+
+    use super::super::super::sys::page::page_size;
+    use super::super::super::sys::{processors, schedule};
     use super::*;
 
     const PAGE: u64 = 4096;
@@ -117,6 +123,39 @@ mod tests {
         assert_eq!(left_over(127, 2), 6);
         assert_eq!(left_over(383, 2), 6);
         assert_eq!(left_over(2, 64), 0);
+    }
+
+    /// What is in flight is told by how many places this kernel hands out of those that are free.
+    #[test]
+    fn all_places_but_those_left_over_are_handed_out() {
+        let processors = processors::possible().unwrap();
+        for requests in [1, 100, 777] {
+            let Some(handed_out) = schedule::on_cpu(0, || hold_all(requests)).flatten() else {
+                continue;
+            };
+            let places = made_for(requests, processors, page_size()).unwrap();
+            assert_eq!(handed_out, places - 1 - left_over(places, processors), "{requests}");
+        }
+    }
+
+    /// How many requests wait at once in a new context. `None`: here is none.
+    fn hold_all(requests: u32) -> Option<u32> {
+        let mut context = 0_usize;
+        let event = EventFd::new().unwrap();
+        let mut request = super::super::worker::poll_for(event.as_raw_fd() as u32);
+        let one = [request.as_mut_ptr()];
+        // SAFETY: the kernel writes the context's number, which outlives the call.
+        if unsafe { libc::syscall(libc::SYS_io_setup, requests, &raw mut context) } != 0 {
+            return None;
+        }
+        let mut count = 0;
+        // SAFETY: the request, which nothing else knows, and the list outlive the call.
+        while unsafe { libc::syscall(libc::SYS_io_submit, context, 1, one.as_ptr()) } == 1 {
+            count += 1;
+        }
+        // SAFETY: nobody else knows the context; what waits in it is cancelled.
+        unsafe { libc::syscall(libc::SYS_io_destroy, context) };
+        (count > 0).then_some(count)
     }
 
     #[test]

@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use tracing::trace;
+
 use super::super::arch::words::WORD;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
@@ -15,8 +17,9 @@ use super::super::trace::{ProcessMemory, Remote};
 use super::ring::{EVENT, HEADER, Head, MOST_PLACES, left_over};
 use super::worker::{LOOK_AGAIN, Worker, is_unknown};
 
-/// How long requests in flight are waited for.
-const LINGER: Duration = Duration::from_millis(20);
+/// How long the next of the requests in flight is waited for, and how long all of them: a disk has ended them by then.
+const LINGER: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Contexts of a job in which nothing is in flight, by process (as this machine numbers it) and address.
 #[derive(Debug, Default)]
@@ -101,8 +104,7 @@ pub fn settle(
     Ok(())
 }
 
-const GIVE_UP: &str =
-    "give it up with io_destroy while checkpoints are taken, or run without it";
+const GIVE_UP: &str = "give it up with io_destroy while checkpoints are taken, or run without it";
 const OF_ANOTHER: &str = "that belongs to another process, from which this one has its memory";
 const UNMAP: &str = "unmap it after fork(2), or have it kept from children (MADV_DONTFORK)";
 
@@ -131,7 +133,9 @@ fn look(remote: &mut Remote<'_>, host_pid: i32, ring: &Mapping) -> Result<Settle
     let turned = turn_back(&mut worker, before, counted.as_ref().is_ok_and(Count::is_none));
     let ended = worker.end();
     let count = counted.map_err(|error| match is_unknown(&error) {
-        true => refuse("on a kernel before Linux 4.18, which can't tell what is in flight", GIVE_UP),
+        true => {
+            refuse("on a kernel before Linux 4.18, which can't tell what is in flight", GIVE_UP)
+        }
         false => error,
     });
     let (settled, count) = (turned?, count?);
@@ -171,10 +175,18 @@ fn in_flight(worker: &mut Worker<'_, '_>, before: Head, usable: u32) -> Result<C
         return Ok(Count::Wrong);
     }
     let begun = Instant::now();
+    let (mut last, mut since) = (None, begun);
     loop {
-        match usable.saturating_sub(held).saturating_sub(worker.head()?.unread()) {
+        let count = usable.saturating_sub(held).saturating_sub(worker.head()?.unread());
+        if last.replace(count) != Some(count) {
+            trace!(count, held, "in flight");
+            since = Instant::now();
+        }
+        match count {
             0 => return Ok(Count::None),
-            count if begun.elapsed() > LINGER => return Ok(Count::Some(count)),
+            count if since.elapsed() > LINGER || begun.elapsed() > PATIENCE => {
+                return Ok(Count::Some(count));
+            }
             _ => std::thread::sleep(LOOK_AGAIN),
         }
     }

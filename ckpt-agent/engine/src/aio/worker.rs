@@ -211,7 +211,7 @@ impl<'r, 't> Worker<'r, 't> {
 }
 
 /// struct iocb: a request that waits until this descriptor can be read.
-fn poll_for(fd: u32) -> [u8; REQUEST] {
+pub(super) fn poll_for(fd: u32) -> [u8; REQUEST] {
     let mut request = [0; REQUEST];
     let mut put = |at: usize, bytes: &[u8]| {
         if let Some(place) = request.get_mut(at..at + bytes.len()) {

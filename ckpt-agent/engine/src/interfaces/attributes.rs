@@ -25,6 +25,7 @@ pub(super) const ROWS: &[Row] = &[
     ("arch_prctl(2): ARCH_SHSTK_ENABLE", Refused, ""),
     ("mlock(2), mlockall(2)", Kept, "where the limit allows it; a line says where later mappings are not locked"),
     ("mseal(2)", Kept, "where the kernel has it and tells of it; a line says where not"),
+    ("io_setup(2)", Kept, "with nothing in flight; see Limits"),
     ("landlock_restrict_self(2)", Refused, "as far as it shows: no call tells of it"),
     ("set_robust_list(2), rseq(2), sigaltstack(2), set_tid_address(2)", Kept, ""),
 ];

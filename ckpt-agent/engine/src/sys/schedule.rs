@@ -60,7 +60,8 @@ impl Visit {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn begin(tid: i32) -> Result<Self> {
-        let before = sched_getaffinity(Pid::from_raw(tid)).map_err(failed("sched_getaffinity", tid))?;
+        let before =
+            sched_getaffinity(Pid::from_raw(tid)).map_err(failed("sched_getaffinity", tid))?;
         Ok(Self { tid, before })
     }
 

@@ -416,6 +416,22 @@ pub const ALL: &[(&str, Change)] = &[
             }
         })
     }),
+    ("places beyond a ring of asynchronous input and output", |d, _| {
+        aio(d, |area| area["backing"]["head"] = json!(u32::MAX))
+            && aio(d, |area| area["backing"]["tail"] = json!(1 << 20))
+    }),
+    ("more events than a ring of asynchronous input and output has", |d, _| {
+        aio(d, |area| area["backing"]["tail"] = area["backing"]["head"].clone())
+    }),
+    ("events of asynchronous input and output from nowhere", |d, _| {
+        aio(d, |area| area["backing"]["events"] = json!(u32::MAX))
+    }),
+    ("a huge ring of asynchronous input and output", |d, _| {
+        aio(d, |area| area["end"] = json!(area["end"].as_u64().unwrap_or(0) + (1 << 31)))
+    }),
+    ("a private ring of asynchronous input and output", |d, _| {
+        aio(d, |area| area["shared"] = json!(false)) && aio(d, |area| area["protection"] = json!(7))
+    }),
     ("windows at the edge", |d, _| {
         each(processes(d), |process, _| {
             for window in process["pages"].as_array_mut().into_iter().flatten() {
@@ -647,6 +663,17 @@ fn threads(documents: &mut Documents, change: impl FnMut(&mut Value, usize)) -> 
 
 fn areas(documents: &mut Documents, change: impl FnMut(&mut Value, usize)) -> bool {
     inner(documents, "areas", change)
+}
+
+fn aio(documents: &mut Documents, change: impl Fn(&mut Value)) -> bool {
+    let mut any = false;
+    areas(documents, |area, _| {
+        if area["backing"]["backing"] == "aio" {
+            change(area);
+            any = true;
+        }
+    });
+    any
 }
 
 fn credentials(documents: &mut Documents, change: impl Fn(&mut Value)) -> bool {

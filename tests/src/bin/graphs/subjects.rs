@@ -11,6 +11,7 @@ use ckptd_tests::{build, network, programs};
 
 /// Programs with many kinds of kernel objects, several processes, and several sessions.
 const PROGRAMS: &[&str] = &[
+    "aioevents",
     "anon",
     "boundmount",
     "clocksforchildren",
