@@ -8,12 +8,12 @@
 
 mod make;
 mod ring;
-mod settle;
+pub mod settle;
 mod worker;
 
 pub use make::make;
 pub use ring::{EVENT, Head, MOST_PLACES, places_of, requests_for};
-pub use settle::{Contexts, Settled, check, settle};
+pub use settle::{Settled, check, settle};
 
 use super::error::EngineError;
 use super::graph::Pid;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use protocol::cluster::agent::MovedListener;
 use protocol::launch::FileCheck;
 
-use super::super::aio;
+use super::super::aio::settle;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind, StdioRole,
@@ -131,7 +131,7 @@ pub struct DumpContext {
     /// The io_urings of the job.
     pub rings: Rings,
     /// Its contexts of asynchronous input and output.
-    pub aio: aio::Contexts,
+    pub aio: settle::Contexts,
     /// File systems of huge pages that the job sees: device, and bytes of a page.
     pub huge_mounts: HashMap<u64, u64>,
     /// Lines for the user about things that are restored differently.
