@@ -20,8 +20,10 @@ const MARK: u64 = 0x6370_7464_6169_6f21;
 const AT_ONCE: u32 = 8192;
 /// Where the list of requests is in the room for data, behind the request and a number.
 const LIST_AT: u64 = 128;
-/// How long requests that are complete may take to show in the ring.
+/// How long the ring is turned until the place is the right one.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long requests that are complete may take to show in the ring: far longer than they ever do.
+const LONGEST: Duration = Duration::from_secs(10);
 /// Pause before the ring is looked at again.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
@@ -157,8 +159,11 @@ impl<'r, 't> Worker<'r, 't> {
             let tail = self.gather(&mut kept)?;
             let way = distance(tail, head, self.places);
             // Where other requests end all the time, another place does as well: calls look for it in the ring.
-            if way == 0 && self.under_way == 0 || begun.elapsed() > PATIENCE {
+            if self.is_idle() && (way == 0 || begun.elapsed() > PATIENCE) {
                 break;
+            }
+            if begun.elapsed() > LONGEST {
+                return Err(lacking("events"));
             }
             if way == 0 || (self.submit(way)? == 0 && self.submit_anywhere(way)? == 0) {
                 std::thread::sleep(LOOK_AGAIN);
@@ -168,10 +173,13 @@ impl<'r, 't> Worker<'r, 't> {
         let mut filled = 0;
         while filled < wanted {
             let more = self.submit_anywhere(wanted - filled)?;
-            if more == 0 && begun.elapsed() > 2 * PATIENCE {
-                return Err(EngineError::odd("a ring of asynchronous input and output", "no room"));
+            if more == 0 && begun.elapsed() > LONGEST {
+                return Err(lacking("room"));
             }
             filled += more;
+            if more == 0 {
+                std::thread::sleep(LOOK_AGAIN);
+            }
         }
         let now = self.head()?;
         let there = self.events(now.head, now.unread())?;
@@ -194,7 +202,7 @@ impl<'r, 't> Worker<'r, 't> {
         Ok(now.tail)
     }
 
-    /// Whether a request of ours was ever submitted whose event is not taken out.
+    /// Whether all requests of ours are over, and their events taken out.
     pub(super) fn is_idle(&self) -> bool {
         self.under_way == 0
     }
@@ -223,6 +231,10 @@ pub(super) fn poll_for(fd: u32) -> [u8; REQUEST] {
     put(20, &fd.to_ne_bytes());
     put(24, &u64::from(libc::POLLIN as u16).to_ne_bytes());
     request
+}
+
+fn lacking(what: &str) -> EngineError {
+    EngineError::odd("a ring of asynchronous input and output", format!("it lacks {what}"))
 }
 
 /// What a kernel answers that has no such requests.
