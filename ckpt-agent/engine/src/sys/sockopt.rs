@@ -75,24 +75,31 @@ const INSTRUCTION: usize = 8;
 /// # Errors
 /// EACCES for an eBPF program, which can't be read; EINVAL before Linux 3.9.
 pub fn filter(fd: impl AsFd) -> io::Result<Vec<u8>> {
+    // Whoever has room for none is told how many there are (sk_get_filter()): most sockets have none.
+    if filter_into(&fd, &mut [])? == 0 {
+        return Ok(Vec::new());
+    }
     let mut program = vec![0u8; MOST_INSTRUCTIONS * INSTRUCTION];
+    let count = filter_into(&fd, &mut program)?;
+    program.truncate(count * INSTRUCTION);
+    Ok(program)
+}
+
+/// The instructions of a filter into as much room as there is, and how many it has.
+fn filter_into(fd: impl AsFd, room: &mut [u8]) -> io::Result<usize> {
     // Here the kernel counts instructions, not bytes (sk_get_filter()).
-    let mut length = MOST_INSTRUCTIONS as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` instructions, and `program` has as many.
+    let mut count = (room.len() / INSTRUCTION) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `count` instructions, and there is room for as many.
     let answer = unsafe {
         libc::getsockopt(
             fd.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_ATTACH_FILTER,
-            program.as_mut_ptr().cast(),
-            &raw mut length,
+            room.as_mut_ptr().cast(),
+            &raw mut count,
         )
     };
-    if answer != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    program.truncate(length as usize * INSTRUCTION);
-    Ok(program)
+    if answer == 0 { Ok(count as usize) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Attaches a classic filter that [`filter`] has read.
