@@ -2,15 +2,18 @@
  * A process of a given size, for measuring. On SIGUSR1 it measures the machine's limits in itself; results are
  * lines appended to a file that is not held open.
  *
- * measure RESULTS [--private MIB] [--shared MIB] [--threads N] [--watch] [--fresh MIB] [--scatter PERCENT]
+ * measure RESULTS [--private MIB] [--shared MIB] [--threads N] [--processes N] [--descriptors N] [--watch] [--fresh MIB]
+ *         [--scatter PERCENT]
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <getopt.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "results.h"
@@ -123,16 +126,46 @@ static void share(unsigned char *memory, size_t bytes)
 	idle(NULL);
 }
 
+/* Children that do nothing, and end with this process. */
+static void have_children(int count)
+{
+	while (count-- > 0) {
+		pid_t child = fork();
+		if (child < 0)
+			die("fork");
+		if (child == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			idle(NULL);
+		}
+	}
+}
+
+/* So many descriptors, of pipes without anything in them. */
+static void have_descriptors(int count)
+{
+	struct rlimit most;
+	if (getrlimit(RLIMIT_NOFILE, &most) != 0)
+		die("getrlimit");
+	most.rlim_cur = most.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &most) != 0)
+		die("setrlimit");
+	for (int ends[2]; count > 0; count -= 2) {
+		if (pipe2(ends, O_CLOEXEC) != 0)
+			die("pipe2");
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option names[] = {
 		{ "private", required_argument, NULL, 'p' }, { "shared", required_argument, NULL, 's' },
 		{ "threads", required_argument, NULL, 't' }, { "watch", no_argument, NULL, 'w' },
 		{ "fresh", required_argument, NULL, 'f' },   { "scatter", required_argument, NULL, 'c' },
+		{ "processes", required_argument, NULL, 'n' }, { "descriptors", required_argument, NULL, 'd' },
 		{ NULL, 0, NULL, 0 },
 	};
 	size_t private_bytes = 0, shared_bytes = 0, fresh_bytes = 0, scattered = 0;
-	int threads = 1, watching = 0;
+	int threads = 1, processes = 1, descriptors = 0, watching = 0;
 	for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
 		switch (option) {
 		case 'p': private_bytes = strtoul(optarg, NULL, 10) << 20; break;
@@ -140,6 +173,8 @@ int main(int argc, char **argv)
 		case 'f': fresh_bytes = strtoul(optarg, NULL, 10) << 20; break;
 		case 'c': scattered = strtoul(optarg, NULL, 10); break;
 		case 't': threads = atoi(optarg); break;
+		case 'n': processes = atoi(optarg); break;
+		case 'd': descriptors = atoi(optarg); break;
 		case 'w': watching = 1; break;
 		default: return 2;
 		}
@@ -158,6 +193,8 @@ int main(int argc, char **argv)
 	fill(shared, shared_bytes, 2);
 	if (shared)
 		share(shared, shared_bytes);
+	have_children(processes - 1);
+	have_descriptors(descriptors);
 	for (int thread = 1; thread < threads; thread++) {
 		pthread_t id;
 		if (pthread_create(&id, NULL, idle, NULL) != 0)

@@ -3,7 +3,7 @@
 
 use super::figure::{Figure, Sense, Series};
 use super::queens::own_cpu;
-use super::subject::{Setting, Subject, told_of};
+use super::subject::{Setting, Subject, pause_of, told_of};
 use crate::job::Failure;
 
 /// MiB of each process.
@@ -18,6 +18,7 @@ const MILLI: f64 = 1e6;
 struct Costs {
     bytes: Vec<f64>,
     cpu: Vec<f64>,
+    pauses: Vec<f64>,
     writes: Vec<f64>,
 }
 
@@ -28,6 +29,7 @@ impl Costs {
         let before = own_cpu(launcher);
         let number = subject.job.must_checkpoint()?;
         self.cpu.push((own_cpu(launcher) - before) * 1e3);
+        self.pauses.push(pause_of(&subject.job, number)?);
         self.bytes
             .push(told_of(&subject.job, number, "/summary/stored_bytes")? / f64::from(1 << 20));
         Ok(())
@@ -62,6 +64,9 @@ pub(super) fn measure(setting: &Setting) -> Result<Vec<Figure>, Failure> {
     let cpu = Series::new("CPU time of ckptd", "ms", few.cpu);
     let cpu_of_all = Series::new("all of it read", "ms", all.cpu);
     let cpu_share = cpu.median / cpu_of_all.median;
+    let pause = Series::new("pause", "ms", few.pauses);
+    let unwatched_pause = Series::new("not watched", "ms", all.pauses);
+    let pause_share = pause.median / unwatched_pause.median;
     let writes = Series::new("first writes after a checkpoint", "ms", few.writes);
     let unwatched = Series::new("not watched", "ms", all.writes);
     let writes_share = writes.median / unwatched.median;
@@ -81,6 +86,14 @@ pub(super) fn measure(setting: &Setting) -> Result<Vec<Figure>, Failure> {
             Some(cpu_of_all),
             cpu_share,
             (Sense::AtMost, 0.04),
+        ),
+        Figure::new(
+            "changed-pause",
+            "checkpoint of 512 MiB, 1 % of its pages written: pause",
+            pause,
+            Some(unwatched_pause),
+            pause_share,
+            (Sense::AtMost, 1.0),
         ),
         Figure::new(
             "first-writes",

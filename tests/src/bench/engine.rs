@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::changed;
+use super::counts;
 use super::figure::{Figure, Sense, Series};
 use super::limits;
 use super::queens;
@@ -29,7 +30,14 @@ pub const ALL: &[Measurement] = &[
     Measurement { keys: &["pause-large", "durable"], run: large },
     Measurement { keys: &["pause-small"], run: small },
     Measurement { keys: &["pause-shared"], run: shared },
-    Measurement { keys: &["changed-bytes", "changed-cpu", "first-writes"], run: changed::measure },
+    Measurement {
+        keys: &["pause-threads", "pause-processes", "pause-descriptors"],
+        run: counts::measure,
+    },
+    Measurement {
+        keys: &["changed-bytes", "changed-cpu", "changed-pause", "first-writes"],
+        run: changed::measure,
+    },
     Measurement { keys: &["restart"], run: restart },
     Measurement { keys: &["between"], run: queens::between },
     Measurement { keys: &["cpu"], run: queens::cpu },

@@ -1,6 +1,7 @@
 //! Benchmarks: each figure is measured beside the machine's own limit, in the same run.
 
 mod changed;
+mod counts;
 pub mod chart;
 pub mod cluster;
 pub mod coordinator;

@@ -78,6 +78,8 @@ pub struct Watched {
     pub unwritten: Vec<(u64, u64)>,
     /// Pages of memory that is not watched.
     pub unwatched: Vec<(u64, u64)>,
+    /// Those of them that bear the mark of protection all the same.
+    pub marked: Vec<(u64, u64)>,
 }
 
 /// Looks into the page tables of one process.
@@ -156,10 +158,14 @@ impl Pagemap {
         let mut found = Watched::default();
         for (start, end) in memory {
             self.scan(wanted, *start, *end, |region| {
-                if region.categories & category::WATCHED == 0 {
+                let is_watched = region.categories & category::WATCHED != 0;
+                let is_marked = region.categories & category::WRITTEN == 0;
+                if !is_watched {
                     join(&mut found.unwatched, region.start, region.end);
-                } else if region.categories & category::WRITTEN == 0 {
-                    join(&mut found.unwritten, region.start, region.end);
+                }
+                if is_marked {
+                    let kind = if is_watched { &mut found.unwritten } else { &mut found.marked };
+                    join(kind, region.start, region.end);
                 }
                 Ok(())
             })?;
@@ -337,9 +343,8 @@ mod tests {
         let map = Pagemap::of(std::process::id() as i32, page).unwrap();
         let found = || map.watched(&[(at(0), at(64))]).unwrap();
         let protect = || map.protect(&[(at(0), at(64))]).unwrap();
-        assert_eq!(found(), Watched { unwritten: vec![], unwatched: vec![(at(0), at(20))] });
+        assert_eq!(found(), Watched { unwatched: vec![(at(0), at(20))], ..Watched::default() });
         watch.watch(at(0), at(64)).unwrap();
-        watch.unprotect(at(0), at(20)).unwrap();
         assert_eq!(found(), Watched::default());
         assert_eq!(protect(), [(at(0), at(20))]);
         assert_eq!(found().unwritten, [(at(0), at(20))]);
@@ -357,7 +362,7 @@ mod tests {
         let all = [(at(0), at(10)), (at(11), at(20)), (at(30), at(31))];
         assert_eq!(found().unwritten, all);
         drop(watch);
-        assert_eq!(found(), Watched { unwritten: vec![], unwatched: all.to_vec() });
+        assert_eq!(found(), Watched { unwatched: all.to_vec(), ..Watched::default() });
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
+use procfs::FromBufRead;
 use procfs::process::{Process, Stat, Status};
 
 use super::super::arch::words::{ACTION, WORD, action_from_bytes, from_words};
@@ -515,13 +516,11 @@ pub fn memory_map(stat: &Stat, break_address: u64) -> [u64; 11] {
 /// # Errors
 /// The refusal.
 pub fn statuses(process: &StoppedProcess, pid: Pid, comm: &str) -> Result<Vec<Status>> {
-    let host_pid = process.host_pid;
-    let all = Process::new(host_pid).map_err(procfs_failed(host_pid))?;
     let mut statuses = Vec::with_capacity(process.threads.len());
     for thread in &process.threads {
         let tid = thread.tid();
-        let status = all.task_from_tid(tid).and_then(|task| task.status());
-        let status = status.map_err(procfs_failed(tid))?;
+        let text = read_text(&format!("/proc/{tid}/status"))?.ok_or(EngineError::Gone(tid))?;
+        let status = Status::from_buf_read(text.as_bytes()).map_err(procfs_failed(tid))?;
         if has_shadow_stack(tid) {
             let what = "has a shadow stack, which cannot be checkpointed";
             let refusal = Refusal::new(what, "run it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off");

@@ -204,6 +204,12 @@ fn put_areas(
             continue;
         }
         map(area, image, files, page, &mut calls)?;
+        // How large its pages are is decided when each is first written: by the content, before all other advice is given.
+        let sizes = [libc::MADV_HUGEPAGE, libc::MADV_NOHUGEPAGE];
+        for value in area.advice.advise.iter().filter(|value| sizes.contains(*value)) {
+            let arguments = [area.start, area.end - area.start, *value as u64];
+            advice.add(libc::SYS_madvise, &arguments);
+        }
     }
     for attachment in segments::attachments(&image.areas, files.segments(), page) {
         attach(&attachment, occupied, &mut calls)?;

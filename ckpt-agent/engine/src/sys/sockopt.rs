@@ -8,14 +8,16 @@ use std::os::fd::{AsFd, AsRawFd};
 /// # Errors
 /// As getsockopt(2).
 pub fn get_int(fd: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
-    let bytes = get_bytes(fd, level, name, size_of::<i32>())?;
-    match *bytes.as_slice() {
+    match *read_into(fd, level, name, &mut [0; size_of::<i32>()])? {
         [a, b, c, d] => Ok(i32::from_ne_bytes([a, b, c, d])),
         // IP_MULTICAST_LOOP and its kin answer with one byte where an int was asked for.
         [one] => Ok(i32::from(one)),
         _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
     }
 }
+
+/// Options of at most so many bytes are read without room of their own.
+const SHORT: usize = 2048;
 
 /// Sets an option whose value is an int.
 ///
@@ -30,23 +32,20 @@ pub fn set_int(fd: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<(
 /// # Errors
 /// As getsockopt(2).
 pub fn get_bytes(fd: impl AsFd, level: i32, name: i32, capacity: usize) -> io::Result<Vec<u8>> {
-    let mut value = vec![0u8; capacity];
-    let mut length = capacity as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, and `value` has as many.
-    let answer = unsafe {
-        libc::getsockopt(
-            fd.as_fd().as_raw_fd(),
-            level,
-            name,
-            value.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if answer != 0 {
-        return Err(io::Error::last_os_error());
+    // Nearly all are short, and of thousands of sockets each has many.
+    if capacity <= SHORT {
+        return Ok(read_into(fd, level, name, &mut [0; SHORT][..capacity])?.to_vec());
     }
-    value.truncate(length as usize);
+    let mut value = vec![0u8; capacity];
+    let length = read_into(fd, level, name, &mut value)?.len();
+    value.truncate(length);
     Ok(value)
+}
+
+/// An option into as much room as there is, and what of it was filled.
+fn read_into(fd: impl AsFd, level: i32, name: i32, room: &mut [u8]) -> io::Result<&[u8]> {
+    let length = exchange_bytes(fd, level, name, room)?;
+    Ok(room.get(..length).unwrap_or_default())
 }
 
 /// An option that is asked for by the first bytes of `value`, which takes the answer; returns the answer's length.
@@ -75,24 +74,31 @@ const INSTRUCTION: usize = 8;
 /// # Errors
 /// EACCES for an eBPF program, which can't be read; EINVAL before Linux 3.9.
 pub fn filter(fd: impl AsFd) -> io::Result<Vec<u8>> {
+    // Whoever has room for none is told how many there are (sk_get_filter()): most sockets have none.
+    if filter_into(&fd, &mut [])? == 0 {
+        return Ok(Vec::new());
+    }
     let mut program = vec![0u8; MOST_INSTRUCTIONS * INSTRUCTION];
+    let count = filter_into(&fd, &mut program)?;
+    program.truncate(count * INSTRUCTION);
+    Ok(program)
+}
+
+/// The instructions of a filter into as much room as there is, and how many it has.
+fn filter_into(fd: impl AsFd, room: &mut [u8]) -> io::Result<usize> {
     // Here the kernel counts instructions, not bytes (sk_get_filter()).
-    let mut length = MOST_INSTRUCTIONS as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` instructions, and `program` has as many.
+    let mut count = (room.len() / INSTRUCTION) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `count` instructions, and there is room for as many.
     let answer = unsafe {
         libc::getsockopt(
             fd.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_ATTACH_FILTER,
-            program.as_mut_ptr().cast(),
-            &raw mut length,
+            room.as_mut_ptr().cast(),
+            &raw mut count,
         )
     };
-    if answer != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    program.truncate(length as usize * INSTRUCTION);
-    Ok(program)
+    if answer == 0 { Ok(count as usize) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Attaches a classic filter that [`filter`] has read.

@@ -95,7 +95,7 @@ impl Tracked {
             return Ok(Look::InVain);
         }
         let told = self.unwritten.clone();
-        self.watch_more(remote, looked, &found.unwatched)?;
+        self.watch_more(remote, looked, found.unwatched, found.marked)?;
         let protected = pagemap.protect(&stretches)?;
         // All that is protected now. As long as nothing writes, a third look would find the same.
         let now = unwritten.or(&Ranges::of(protected));
@@ -107,14 +107,15 @@ impl Tracked {
         Ok(Look::Unwritten(told))
     }
 
-    /// Watches mappings in which there are pages that are not watched.
+    /// Watches mappings in which there are pages that are not watched. `marked`: those of them that seem to be protected.
     fn watch_more(
         &mut self,
         remote: &mut Remote<'_>,
         looked: &Looked<'_>,
-        unwatched: &[(u64, u64)],
+        unwatched: Vec<(u64, u64)>,
+        marked: Vec<(u64, u64)>,
     ) -> Result<()> {
-        let unwatched = Ranges::of(unwatched.to_vec());
+        let (unwatched, marked) = (Ranges::of(unwatched), Ranges::of(marked));
         let mut is_new = false;
         for (start, end) in looked.mappings {
             if unwatched.within(*start, *end).next().is_none() {
@@ -136,7 +137,7 @@ impl Tracked {
                 Err(Errno::EBUSY | Errno::EINVAL | Errno::EPERM) => continue,
                 Err(errno) => return Err(EngineError::system("watch", "memory", errno)),
             }
-            for (start, end) in unwatched.within(*start, *end) {
+            for (start, end) in marked.within(*start, *end) {
                 self.watch
                     .unprotect(start, end)
                     .map_err(|errno| EngineError::system("watch", "pages", errno))?;

@@ -17,6 +17,8 @@ use super::{DumpContext, Message, Probe, UnixKind, soon, system};
 const LONGEST: usize = 16 << 20;
 /// Read at once; longer messages are read again.
 const USUAL: usize = 256 * 1024;
+/// Room that there is in any case.
+const LEAST: usize = 4096;
 /// CMSG_SPACE of struct ucred: 16 bytes of header, 12 of content, padded.
 const CREDENTIALS: usize = 32;
 /// More than this in one queue is not believed.
@@ -202,7 +204,9 @@ fn peek_all(
     set_offset(probe, 0)?;
     let mut offset = 0i32;
     let mut total = 0;
-    let mut buffer = vec![0u8; USUAL];
+    // Most sockets have nothing unread, and room that is never used would have to be cleared for each.
+    let unread = sockopt::readable(&probe.copy).unwrap_or(0);
+    let mut buffer = vec![0u8; unread.clamp(LEAST, USUAL)];
     let left = |total: usize| most.map_or(usize::MAX, |most| most.saturating_sub(total));
     // Room for the sender's credentials where they are asked for, and for descriptors only where there are some.
     let credentials = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PASSCRED)
