@@ -1,5 +1,6 @@
 //! Who is a member, and how each of them is.
 
+use super::changes::{Changes, Revision};
 use super::job::ledger::Ledger;
 use super::placement;
 use crate::event::Time;
@@ -207,6 +208,8 @@ pub(super) struct Members {
     keys: BTreeMap<NodeName, Fingerprint>,
     /// Turned out, and not invited again.
     removed: BTreeSet<NodeName>,
+    /// Those that have changed.
+    changes: Changes,
     /// What agents are told of each other, until that changes.
     list: Option<Shared<Vec<Peer>>>,
     /// Before then nobody's grace is over: since members are only heard later than they were, what was
@@ -219,28 +222,44 @@ impl Members {
         self.table.get(node)
     }
 
+    /// The member, to be changed.
     pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<&mut Member> {
-        self.table.get_mut(node)
+        let member = self.table.get_mut(node)?;
+        self.changes.note(node);
+        Some(member)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// How often members have changed in a way that jobs may have to know: come, gone, another machine, another address.
+    pub(super) fn revision(&self) -> Revision {
+        self.changes.revision()
+    }
+
+    /// Those that have changed since then; None: all may have.
+    pub(super) fn changed_since(
+        &self,
+        revision: Revision,
+    ) -> Option<impl Iterator<Item = &NodeName>> {
+        self.changes.since(revision)
     }
 
     /// The member, for a step that is taken only for one. Without it, the fault is our own: it is told, and the step left
     /// out.
     pub(super) fn known(&mut self, node: &NodeName, step: &'static str) -> Option<&mut Member> {
-        let member = self.table.get_mut(node);
-        if member.is_none() {
+        if !self.table.contains_key(node) {
             fault::tell(step, "a member of that name");
         }
-        member
+        self.get_mut(node)
     }
 
     /// The member whose connection this is. It is nobody's where the node has another by now, or was declared gone or
     /// turned out: nothing counts that still comes over it.
-    pub(super) fn of_connection(
-        &mut self,
-        node: &NodeName,
-        connection: u64,
-    ) -> Option<&mut Member> {
-        self.get_mut(node).filter(|member| member.connection == Some(connection))
+    pub(super) fn of_connection(&self, node: &NodeName, connection: u64) -> Option<&Member> {
+        self.get(node).filter(|member| member.connection == Some(connection))
     }
 
     /// Images on a node's disk when it last connected, and those that have come since; none of a node that is no member.
@@ -250,7 +269,7 @@ impl Members {
 
     /// Notes a member's heartbeat. True where it tells of other cores or another speed than before.
     pub(super) fn hear(&mut self, now: Time, node: &NodeName, vitals: Vitals) -> bool {
-        self.get_mut(node).is_some_and(|member| member.hear(now, vitals))
+        self.table.get_mut(node).is_some_and(|member| member.hear(now, vitals))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&NodeName, &Member)> {
@@ -259,6 +278,7 @@ impl Members {
 
     /// Takes a node in, or notes its new profile. True where that is news for the log.
     pub(super) fn know(&mut self, node: &NodeName, profile: NodeProfile, now: Time) -> bool {
+        self.changes.note(node);
         match self.table.get_mut(node) {
             Some(member) => {
                 let news = member.profile != profile || member.presence == Presence::Gone;
@@ -298,6 +318,7 @@ impl Members {
     }
 
     pub(super) fn remove(&mut self, node: &NodeName) {
+        self.changes.note(node);
         self.table.remove(node);
         self.keys.remove(node);
         self.removed.insert(node.clone());

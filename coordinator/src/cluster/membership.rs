@@ -86,7 +86,7 @@ impl ClusterMachine {
             Some(format!("{node} was turned out of the cluster: join again with a new token"))
         } else if version != VERSION {
             Some(format!("it speaks version {version}, the coordinator version {VERSION}"))
-        } else if members.get(node).is_none() && members.iter().count() >= MOST_MEMBERS {
+        } else if members.get(node).is_none() && members.len() >= MOST_MEMBERS {
             Some(format!("the cluster has {MOST_MEMBERS} nodes already"))
         } else {
             None
@@ -168,7 +168,10 @@ impl ClusterMachine {
     }
 
     pub(super) fn disconnected(&mut self, now: Now, node: &NodeName, connection: u64) {
-        let Some(member) = self.shared.members.of_connection(node, connection) else { return };
+        if self.shared.members.of_connection(node, connection).is_none() {
+            return;
+        }
+        let Some(member) = self.shared.members.known(node, "disconnect a node") else { return };
         member.connection = None;
         let dismissed = member.dismissed;
         self.forget_clients_of(node, connection.saturating_add(1));
@@ -313,8 +316,7 @@ impl Job {
     fn node_unheard(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
         let there: Vec<InstanceId> = self
             .live
-            .present()
-            .filter(|(_, instance)| instance.record.node == *node)
+            .present_on(node)
             .map(|(number, _)| number)
             .collect();
         let reason = format!("the connection to {node} was lost");
@@ -370,8 +372,7 @@ impl Job {
         self.end_strangers(shared, node, held);
         let expected: Vec<(InstanceId, Stage)> = self
             .live
-            .present()
-            .filter(|(_, instance)| instance.record.node == *node)
+            .present_on(node)
             .map(|(number, instance)| (number, instance.stage))
             .collect();
         if expected.is_empty() {

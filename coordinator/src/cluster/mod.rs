@@ -15,6 +15,7 @@
 mod agents;
 mod audit;
 mod callers;
+mod changes;
 mod clients;
 mod copies;
 mod decisions;

@@ -1,8 +1,9 @@
 //! What the log says of one job. Live and recovered jobs come to be by the same entries.
 
+use super::roster::Roster;
 use crate::cluster::entry::{
     Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, JobCreated, JobImported,
-    Origin, RollbackRecord,
+    RollbackRecord,
 };
 use crate::cluster::image_keys::WrappedKey;
 use crate::cluster::work::Works;
@@ -69,7 +70,7 @@ pub(in crate::cluster) struct Ledger {
     /// Rollbacks without a commit.
     pub(in crate::cluster) failures: u32,
     /// Of this epoch, those that have not ended.
-    pub(in crate::cluster) instances: BTreeMap<InstanceId, InstanceRecord>,
+    pub(in crate::cluster) instances: Roster,
     next_instance: u32,
     /// The addresses by which its processes know logical nodes.
     pub(in crate::cluster) addresses: BTreeMap<NodeName, Vec<IpAddr>>,
@@ -156,7 +157,7 @@ impl Ledger {
             cause: Cause::Run,
             epoch_at_ms: at_ms,
             failures: 0,
-            instances: BTreeMap::new(),
+            instances: Roster::default(),
             next_instance: 1,
             addresses: BTreeMap::new(),
             image_key: None,
@@ -228,7 +229,7 @@ impl Ledger {
 
     /// The instance with the job's first process.
     pub(in crate::cluster) fn root(&self) -> Option<InstanceId> {
-        self.instances.iter().find(|(_, record)| record.root).map(|(instance, _)| *instance)
+        self.instances.root()
     }
 
     /// Takes one more entry about this job into account.
@@ -250,7 +251,7 @@ impl Ledger {
             }
             ClusterEntry::InstanceEnded { instance, .. } => {
                 self.launched.remove(instance);
-                self.instances.remove(instance);
+                self.instances.remove(*instance);
             }
             ClusterEntry::Running { rollback, links, .. } => {
                 self.running = true;
@@ -400,18 +401,5 @@ impl Ledger {
             }
         }
         kept
-    }
-
-    /// The instance that a shell's call has led to in this epoch.
-    pub(in crate::cluster) fn instance_of_call(
-        &self,
-        caller: InstanceId,
-        call: u64,
-    ) -> Option<InstanceId> {
-        let origin = Origin::Shell { caller, call };
-        self.instances
-            .iter()
-            .find(|(_, record)| record.origin == origin)
-            .map(|(instance, _)| *instance)
     }
 }

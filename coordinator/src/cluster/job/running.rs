@@ -414,9 +414,7 @@ impl Job {
             }
             Stage::Restoring | Stage::Running => {}
         }
-        if let Some(found) = self.live.instances.get_mut(&instance) {
-            found.stage = Stage::Ended;
-        }
+        self.live.end(instance);
         if self.is_running() {
             self.remove_ended(now, shared, instance);
         }
@@ -435,6 +433,9 @@ impl Job {
         let job = self.ledger.id.clone();
         self.record(shared, ClusterEntry::InstanceEnded { job, instance });
         self.note_listeners(instance, Vec::new());
+        if let Some(found) = self.live.instances.get(&instance) {
+            self.live.hosts.doubt(&found.record.logical_node);
+        }
         self.tell_addresses(shared);
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.remove_agent(now, instance);
