@@ -7,6 +7,7 @@ use std::sync::Arc;
 use protocol::cluster::agent::Peer;
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::{NodeName, VERSION};
+use protocol::compact::Pieces;
 use protocol::transport::Fingerprint;
 use tokio::sync::watch;
 
@@ -42,7 +43,7 @@ impl Peers {
     }
 
     /// None but these from now on, of whom some who are not there were turned out: who is let in.
-    pub fn set(&self, peers: &[Peer], expelled: Vec<NodeName>) -> Vec<(NodeName, Fingerprint)> {
+    pub fn set(&self, peers: &Pieces<Peer>, expelled: Vec<NodeName>) -> Vec<(NodeName, Fingerprint)> {
         self.known.send_modify(|known| {
             known.peers = peers.iter().cloned().map(place).collect();
             known.expelled = expelled.into_iter().collect();

@@ -2,6 +2,7 @@
 
 use super::changes::{Changes, Revision};
 use super::job::ledger::Ledger;
+use super::peers::Peers;
 use super::placement;
 use crate::event::Time;
 use crate::fault;
@@ -9,7 +10,7 @@ use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{Holding, JobUser, NodeProfile, Peer, Takes, Vitals};
 use protocol::cluster::settings::{JobSettings, Traffic, Trust};
-use protocol::compact::Shared;
+use protocol::compact::Pieces;
 use protocol::transport::Fingerprint;
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
@@ -211,7 +212,7 @@ pub(super) struct Members {
     /// Those that have changed.
     changes: Changes,
     /// What agents are told of each other, until that changes.
-    list: Option<Shared<Vec<Peer>>>,
+    list: Peers,
     /// Before then nobody's grace is over: since members are only heard later than they were, what was
     /// found once stays true.
     quiet_until: u64,
@@ -303,7 +304,7 @@ impl Members {
     pub(super) fn certify(&mut self, node: &NodeName, key: Fingerprint) {
         if self.keys.get(node) != Some(&key) {
             self.keys.insert(node.clone(), key);
-            self.changed();
+            self.list.doubt(node);
         }
     }
 
@@ -318,6 +319,7 @@ impl Members {
     }
 
     pub(super) fn remove(&mut self, node: &NodeName) {
+        self.list.doubt(node);
         self.changes.note(node);
         self.table.remove(node);
         self.keys.remove(node);
@@ -383,14 +385,12 @@ impl Members {
     }
 
     /// What agents are told of each other.
-    pub(super) fn peers(&mut self) -> Shared<Vec<Peer>> {
-        if let Some(list) = &self.list {
-            return list.clone();
-        }
-        let list: Shared<Vec<Peer>> =
-            self.table.keys().filter_map(|name| self.peer(name)).collect::<Vec<_>>().into();
-        self.list = Some(list.clone());
-        list
+    pub(super) fn peers(&mut self) -> Pieces<Peer> {
+        let mut list = std::mem::take(&mut self.list);
+        list.renew(|name| self.peer(name));
+        let all = list.all();
+        self.list = list;
+        all
     }
 
     /// What the others are told of a node; None: that it is not there.
@@ -403,9 +403,9 @@ impl Members {
         Some(Peer { name: node.clone(), address, key, job_traffic, addresses })
     }
 
-    /// Somebody has come, gone, or moved.
-    pub(super) fn changed(&mut self) {
-        self.list = None;
+    /// A member has come, gone, or moved.
+    pub(super) fn changed(&mut self, node: &NodeName) {
+        self.list.doubt(node);
     }
 
     /// An image has come to a node's disk.

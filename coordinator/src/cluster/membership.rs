@@ -260,10 +260,10 @@ impl ClusterMachine {
                 }
             }
         }
-        self.shared.members.changed();
+        self.shared.members.changed(node);
         let expelled =
             if self.shared.members.is_removed(node) { vec![node.clone()] } else { Vec::new() };
-        self.shared.broadcast(&ToAgent::PeersChanged {
+        self.shared.broadcast(ToAgent::PeersChanged {
             there: Vec::new(),
             gone: vec![node.clone()],
             expelled,
@@ -281,19 +281,15 @@ impl ClusterMachine {
     fn introduce(&mut self, node: &NodeName, before: Option<Peer>) {
         let peer = self.shared.members.peer(node);
         if peer != before {
-            self.shared.members.changed();
+            self.shared.members.changed(node);
         }
         let peers = self.shared.members.peers();
         let expelled = self.shared.members.removed();
         self.shared.send(node, ToAgent::Peers { peers, expelled });
         if let Some(peer) = peer.filter(|peer| before.as_ref() != Some(peer)) {
-            let others: Vec<NodeName> =
-                self.shared.members.connected().filter(|other| *other != node).cloned().collect();
-            for other in others {
-                let there = vec![peer.clone()];
-                let (gone, expelled) = (Vec::new(), Vec::new());
-                self.shared.send(&other, ToAgent::PeersChanged { there, gone, expelled });
-            }
+            let (there, gone, expelled) = (vec![peer], Vec::new(), Vec::new());
+            let message = ToAgent::PeersChanged { there, gone, expelled };
+            self.shared.act(ClusterAction::Broadcast { message, except: Some(node.clone()) });
         }
     }
 

@@ -34,6 +34,7 @@ mod looks;
 mod members;
 mod membership;
 mod noted_readings;
+mod peers;
 pub mod placement;
 mod recover;
 mod rehearsals;

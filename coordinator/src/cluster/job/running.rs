@@ -509,6 +509,6 @@ impl Job {
     pub(in crate::cluster) fn keep(&self, shared: &mut Shared) {
         let message =
             ToAgent::Keep { job: self.ledger.id.clone(), images: self.ledger.kept().into() };
-        shared.broadcast(&message);
+        shared.broadcast(message);
     }
 }
