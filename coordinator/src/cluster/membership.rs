@@ -310,11 +310,7 @@ impl Job {
 
     /// A node's connection is gone: nobody stands still for its sake.
     fn node_unheard(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
-        let there: Vec<InstanceId> = self
-            .live
-            .present_on(node)
-            .map(|(number, _)| number)
-            .collect();
+        let there: Vec<InstanceId> = self.live.present_on(node).map(|(number, _)| number).collect();
         let reason = format!("the connection to {node} was lost");
         for number in there {
             if let State::Running(running) = &mut self.state {
@@ -366,11 +362,8 @@ impl Job {
             return;
         }
         self.end_strangers(shared, node, held);
-        let expected: Vec<(InstanceId, Stage)> = self
-            .live
-            .present_on(node)
-            .map(|(number, instance)| (number, instance.stage))
-            .collect();
+        let expected: Vec<(InstanceId, Stage)> =
+            self.live.present_on(node).map(|(number, instance)| (number, instance.stage)).collect();
         if expected.is_empty() {
             return;
         }

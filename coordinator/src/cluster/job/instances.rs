@@ -10,9 +10,9 @@ use crate::cluster::entry::InstanceRecord;
 use crate::cluster::shared::Shared;
 use crate::fault;
 use protocol::agent::{ExitKind, InstanceId};
-use protocol::cluster::{InstanceKey, NodeName};
 use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{RelayLink, ShellCall, ToAgent};
+use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::LaunchSpec;
 use std::collections::{BTreeMap, BTreeSet};
 

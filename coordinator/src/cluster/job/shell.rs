@@ -143,9 +143,7 @@ impl Job {
         if !was_there && !known && self.ledger.checkpoint.is_none() {
             return None;
         }
-        let load = |node: &NodeName| {
-            self.live.present_on(node).count()
-        };
+        let load = |node: &NodeName| self.live.present_on(node).count();
         let usable = shared.members.usable_for(&self.ledger);
         usable.map(|(node, _)| node).min_by_key(|node| (load(node), *node)).cloned()
     }

@@ -452,7 +452,8 @@ impl Driver {
             Ok(written) => written,
             Err(error) => return tracing::error!("failed to send to all members: {error}"),
         };
-        let welcome = self.links.iter().filter(|(node, link)| link.welcome && Some(*node) != except);
+        let welcome =
+            self.links.iter().filter(|(node, link)| link.welcome && Some(*node) != except);
         let sent = welcome.map(|(node, link)| (node, link.outbox.send_written(&written)));
         let failed: Vec<(NodeName, OutboxError)> =
             sent.filter_map(|(node, sent)| Some((node.clone(), sent.err()?))).collect();
