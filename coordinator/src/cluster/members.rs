@@ -227,6 +227,7 @@ impl Members {
     pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<&mut Member> {
         let member = self.table.get_mut(node)?;
         self.changes.note(node);
+        self.list.doubt(node);
         Some(member)
     }
 
@@ -280,6 +281,7 @@ impl Members {
     /// Takes a node in, or notes its new profile. True where that is news for the log.
     pub(super) fn know(&mut self, node: &NodeName, profile: NodeProfile, now: Time) -> bool {
         self.changes.note(node);
+        self.list.doubt(node);
         match self.table.get_mut(node) {
             Some(member) => {
                 let news = member.profile != profile || member.presence == Presence::Gone;
@@ -401,11 +403,6 @@ impl Members {
         // Others need them for nothing else.
         let addresses = job_traffic.map(|_| member.profile.addresses.clone()).unwrap_or_default();
         Some(Peer { name: node.clone(), address, key, job_traffic, addresses })
-    }
-
-    /// A member has come, gone, or moved.
-    pub(super) fn changed(&mut self, node: &NodeName) {
-        self.list.doubt(node);
     }
 
     /// An image has come to a node's disk.

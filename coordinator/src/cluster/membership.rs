@@ -136,14 +136,12 @@ impl ClusterMachine {
         };
         let mut marks = Vec::new();
         for job in self.jobs.values() {
-            for (checkpoint, images) in &job.ledger.images {
-                let Some(record) = job.ledger.history.record(*checkpoint) else { continue };
-                for (instance, image) in images {
-                    let id = &job.ledger.id;
-                    if image.holders.contains(node) && !marked(id, *instance, *checkpoint) {
-                        let (job, instance) = (id.clone(), *instance);
-                        marks.push(ToAgent::Mark { job, instance, record: record.clone() });
-                    }
+            for (checkpoint, instance) in job.ledger.held_by(node) {
+                let Some(record) = job.ledger.history.record(checkpoint) else { continue };
+                let id = &job.ledger.id;
+                if !marked(id, instance, checkpoint) {
+                    let (job, record) = (id.clone(), record.clone());
+                    marks.push(ToAgent::Mark { job, instance, record });
                 }
             }
         }
@@ -260,7 +258,6 @@ impl ClusterMachine {
                 }
             }
         }
-        self.shared.members.changed(node);
         let expelled =
             if self.shared.members.is_removed(node) { vec![node.clone()] } else { Vec::new() };
         self.shared.broadcast(ToAgent::PeersChanged {
@@ -280,9 +277,6 @@ impl ClusterMachine {
     /// Tells a node of all members, and all members of it where that is news.
     fn introduce(&mut self, node: &NodeName, before: Option<Peer>) {
         let peer = self.shared.members.peer(node);
-        if peer != before {
-            self.shared.members.changed(node);
-        }
         let peers = self.shared.members.peers();
         let expelled = self.shared.members.removed();
         self.shared.send(node, ToAgent::Peers { peers, expelled });

@@ -126,7 +126,7 @@ impl Whereabouts {
     /// What has moved, as things stand.
     fn map(&mut self, ledger: &Ledger, members: &Members) -> AddressMap {
         self.look(ledger, members);
-        AddressMap { nodes: self.said.values().cloned().collect() }
+        AddressMap { nodes: self.said.values().cloned().collect::<Vec<_>>().into() }
     }
 
     /// The same, where something else is to be said than the last time.
@@ -360,7 +360,7 @@ mod tests {
 
     fn map(all: &mut Whereabouts, known: &Known) -> AddressMap {
         all.renew(known);
-        AddressMap { nodes: all.said.values().cloned().collect() }
+        AddressMap { nodes: all.said.values().cloned().collect::<Vec<_>>().into() }
     }
 
     #[test]

@@ -92,6 +92,8 @@ pub(in crate::cluster) struct Ledger {
     /// The checkpoint that was begun and of which nothing more has been said.
     pub(in crate::cluster) in_flight: Option<CheckpointNumber>,
     pub(in crate::cluster) images: BTreeMap<CheckpointNumber, BTreeMap<InstanceId, ImageRecord>>,
+    /// The same by who holds them.
+    held: BTreeMap<NodeName, BTreeSet<(CheckpointNumber, InstanceId)>>,
     pub(in crate::cluster) rollbacks: Vec<RollbackRecord>,
     /// The last ones of this epoch, the newest last.
     pub(in crate::cluster) marks: Vec<Mark>,
@@ -135,7 +137,7 @@ impl Ledger {
             ledger.departed_at.insert(record.checkpoint, departed);
         }
         ledger.works.see(&images);
-        ledger.images.insert(record.checkpoint, images);
+        ledger.keep_images(record.checkpoint, images);
         let length = record.log_length;
         ledger.history.apply(&Entry::Committed(record));
         ledger.over = Some(Over { status: None, reason: None, at_ms, length, marked: false });
@@ -170,6 +172,7 @@ impl Ledger {
             history: History::default(),
             in_flight: None,
             images: BTreeMap::new(),
+            held: BTreeMap::new(),
             rollbacks: Vec::new(),
             marks: Vec::new(),
             mark_places: VecDeque::new(),
@@ -272,6 +275,8 @@ impl Ledger {
                 let image = self.images.get_mut(checkpoint).and_then(|of| of.get_mut(instance));
                 if let Some(image) = image.filter(|image| !image.holders.contains(node)) {
                     image.holders.push(node.clone());
+                    let held = self.held.entry(node.clone()).or_default();
+                    held.insert((*checkpoint, *instance));
                 }
             }
             ClusterEntry::Mark { length, console, text, .. } => {
@@ -345,7 +350,7 @@ impl Ledger {
     fn commit(&mut self, record: &CommitRecord, images: &BTreeMap<InstanceId, ImageRecord>) {
         self.history.apply(&Entry::Committed(record.clone()));
         self.works.see(images);
-        self.images.insert(record.checkpoint, images.clone());
+        self.keep_images(record.checkpoint, images.clone());
         self.forget_works();
         if !self.departed.is_empty() {
             self.departed_at.insert(record.checkpoint, self.departed.clone());
@@ -375,12 +380,45 @@ impl Ledger {
                 self.in_flight = None;
             }
             Entry::Collected { kept } => {
-                self.images.retain(|checkpoint, _| kept.contains(checkpoint));
+                self.forget_images(kept);
                 self.departed_at.retain(|checkpoint, _| kept.contains(checkpoint));
                 self.forget_works();
             }
             _ => {}
         }
+    }
+
+    fn keep_images(
+        &mut self,
+        checkpoint: CheckpointNumber,
+        images: BTreeMap<InstanceId, ImageRecord>,
+    ) {
+        if self.images.contains_key(&checkpoint) {
+            self.held.values_mut().for_each(|held| held.retain(|(of, _)| *of != checkpoint));
+        }
+        for (instance, image) in &images {
+            for holder in &image.holders {
+                let held = self.held.entry(holder.clone()).or_default();
+                held.insert((checkpoint, *instance));
+            }
+        }
+        self.images.insert(checkpoint, images);
+    }
+
+    fn forget_images(&mut self, kept: &[CheckpointNumber]) {
+        self.images.retain(|checkpoint, _| kept.contains(checkpoint));
+        self.held.retain(|_, held| {
+            held.retain(|(checkpoint, _)| kept.contains(checkpoint));
+            !held.is_empty()
+        });
+    }
+
+    /// Images that a machine holds, as far as the log tells.
+    pub(in crate::cluster) fn held_by(
+        &self,
+        node: &NodeName,
+    ) -> impl Iterator<Item = (CheckpointNumber, InstanceId)> {
+        self.held.get(node).into_iter().flatten().copied()
     }
 
     /// What is known of processes that are neither there nor in an image is not asked for.

@@ -283,6 +283,9 @@ impl Job {
         let Some(found) = self.live.known(instance, "note an image") else { return };
         // A remote shell's first process is not the job's: with its end the others go on.
         facts.root = facts.root.filter(|_| found.record.root);
+        // They are kept for as long as the image.
+        facts.processes.shrink_to_fit();
+        facts.units.shrink_to_fit();
         // Only of a job that runs images are taken; an agent's word for it is not believed.
         let State::Running(running) = &mut self.state else { return };
         let node = found.record.node.clone();
