@@ -20,6 +20,8 @@ pub(in crate::cluster) struct Partners {
     /// Machines that can be partners, with how often they are.
     able: BTreeMap<NodeName, usize>,
     by_load: BTreeMap<usize, BTreeSet<NodeName>>,
+    /// Those of them on which no process can be: whoever has such a partner is looked at again each time.
+    slotless: BTreeSet<NodeName>,
     /// Instances whose partners have changed, or were not all that they should be.
     doubtful: BTreeSet<InstanceId>,
     /// What was known when members were last looked at.
@@ -40,7 +42,14 @@ impl Partners {
             enter(&mut self.of, partner, instance);
             self.sort_in(partner);
         }
-        self.doubtful.insert(instance);
+        let copies = self.seen.map(|seen| seen.copies);
+        let is_complete = copies.is_some_and(|copies| partners.len() == wanted(copies));
+        let is_good = |partner: &NodeName| {
+            self.able.contains_key(partner) && !self.slotless.contains(partner)
+        };
+        if !is_complete || !partners.iter().all(is_good) {
+            self.doubtful.insert(instance);
+        }
     }
 
     /// It has them no more.
@@ -72,6 +81,7 @@ impl Partners {
             }
             None => {
                 self.able.clear();
+                self.slotless.clear();
                 self.by_load.clear();
                 members.iter().for_each(|(name, _)| self.consider(name, ledger, members));
                 self.doubtful.extend(instances.keys());
@@ -92,6 +102,11 @@ impl Partners {
             self.by_load.entry(load).or_default().insert(name.clone());
         } else {
             self.able.remove(name);
+        }
+        if is_able && !members.is_usable(name) {
+            self.slotless.insert(name.clone());
+        } else {
+            self.slotless.remove(name);
         }
     }
 

@@ -98,7 +98,8 @@ impl World {
                 }
             }
             ClusterAction::Broadcast { message, except } => {
-                let others = self.machine.as_ref().map_or_else(Vec::new, |machine| machine.connected());
+                let others =
+                    self.machine.as_ref().map_or_else(Vec::new, |machine| machine.connected());
                 for node in others.into_iter().filter(|node| Some(node) != except.as_ref()) {
                     let (message, body) = (message.clone(), Vec::new());
                     self.act(ClusterAction::Send { node, message, body }, events);
