@@ -72,16 +72,22 @@ impl Draft<'_> {
 /// The edges of a cycle with a negative sum; empty where there is none.
 fn negative_cycle(machines: usize, edges: &[Option<Edge>]) -> Vec<(usize, usize)> {
     let mut distance = vec![0_i128; machines];
+    let mut nearer = vec![true; machines];
     let mut before: Vec<Option<usize>> = vec![None; machines];
     let mut relaxed = None;
     for _ in 0..machines {
         relaxed = None;
         for from in 0..machines {
+            // What leads from where nothing has changed since was looked at already.
+            if !std::mem::take(&mut nearer[from]) {
+                continue;
+            }
             for to in 0..machines {
                 if let Some(edge) = edges[from * machines + to] {
                     if distance[from] + edge.cost < distance[to] {
                         distance[to] = distance[from] + edge.cost;
                         before[to] = Some(from);
+                        nearer[to] = true;
                         relaxed = Some(to);
                     }
                 }
