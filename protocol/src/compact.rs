@@ -165,12 +165,55 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
     }
 }
 
+/// A list of many that changes a little at a time: in pieces, each of which is kept once, and written as one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pieces<T>(Vec<Shared<Vec<T>>>);
+
+impl<T> FromIterator<Shared<Vec<T>>> for Pieces<T> {
+    fn from_iter<I: IntoIterator<Item = Shared<Vec<T>>>>(pieces: I) -> Self {
+        Self(pieces.into_iter().collect())
+    }
+}
+
+impl<T> From<Vec<T>> for Pieces<T> {
+    fn from(all: Vec<T>) -> Self {
+        Self(vec![all.into()])
+    }
+}
+
+impl<T> Pieces<T> {
+    /// All, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().flat_map(|piece| piece.iter())
+    }
+}
+
+impl<T: Serialize> Serialize for Pieces<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pieces<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self::from)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn agents(numbers: &[u32]) -> Vec<InstanceId> {
         numbers.iter().copied().map(InstanceId).collect()
+    }
+
+    #[test]
+    fn pieces_are_written_as_one_list() {
+        let pieces: Pieces<u8> = [vec![1, 2], vec![], vec![3]].map(Shared::from).into_iter().collect();
+        assert_eq!(serde_json::to_string(&pieces).unwrap(), "[1,2,3]");
+        let back: Pieces<u8> = serde_json::from_str("[1,2,3]").unwrap();
+        assert!(back.iter().eq(pieces.iter()));
     }
 
     #[test]

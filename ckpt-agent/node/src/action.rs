@@ -20,7 +20,7 @@ use protocol::cluster::replica::ReplicaOrder;
 use protocol::cluster::succession::{Followed, ToSuccessor};
 use protocol::cluster::tree::TreeMessage;
 use protocol::cluster::{InstanceKey, NodeName};
-use protocol::compact::{KeptImages, Shared};
+use protocol::compact::{KeptImages, Pieces};
 
 use crate::{BootTime, Charge, ConsoleOrder, End, Keeps, Record, RelayOrder, RelayState};
 
@@ -56,7 +56,7 @@ pub enum Action {
     /// The members are these.
     SetPeers {
         /// All that are there.
-        peers: Shared<Vec<Peer>>,
+        peers: Pieces<Peer>,
         /// Those that were turned out.
         expelled: Vec<NodeName>,
     },

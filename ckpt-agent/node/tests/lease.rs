@@ -40,7 +40,7 @@ fn order() -> LaunchOrder {
     LaunchOrder {
         key: InstanceKey { job: "queens-1".to_owned(), epoch: 1, instance: InstanceId(1) },
         logical_node: name(),
-        hosts: String::new(),
+        hosts: String::new().into(),
         launch: LaunchSpec::through_pipes(vec!["prog".into()], "/".into()),
         is_root: true,
         user: JobUser { uid: 1000, name: "user".to_owned() },

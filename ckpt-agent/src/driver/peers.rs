@@ -7,6 +7,7 @@ use std::sync::Arc;
 use protocol::cluster::agent::Peer;
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::{NodeName, VERSION};
+use protocol::compact::Pieces;
 use protocol::transport::Fingerprint;
 use tokio::sync::watch;
 
@@ -42,7 +43,11 @@ impl Peers {
     }
 
     /// None but these from now on, of whom some who are not there were turned out: who is let in.
-    pub fn set(&self, peers: &[Peer], expelled: Vec<NodeName>) -> Vec<(NodeName, Fingerprint)> {
+    pub fn set(
+        &self,
+        peers: &Pieces<Peer>,
+        expelled: Vec<NodeName>,
+    ) -> Vec<(NodeName, Fingerprint)> {
         self.known.send_modify(|known| {
             known.peers = peers.iter().cloned().map(place).collect();
             known.expelled = expelled.into_iter().collect();
@@ -162,7 +167,7 @@ mod tests {
     async fn a_connection_is_good_until_either_end_has_moved() {
         let kept = Arc::new(Kept::default());
         let peers = Peers::new(kept.clone(), Grants::none());
-        peers.set(&[peer("a", "10.0.0.1:7"), peer("b", "10.0.0.2:7")], Vec::new());
+        peers.set(&vec![peer("a", "10.0.0.1:7"), peer("b", "10.0.0.2:7")].into(), Vec::new());
         let mut validity = Vec::new();
         for name in ["a", "b", "a"] {
             drop(peers.dial(&name.parse().unwrap()).await.unwrap());
@@ -191,7 +196,7 @@ mod tests {
         let kept = Arc::new(Kept::default());
         let peers = Peers::new(kept.clone(), Grants::none());
         let (a, b): (NodeName, NodeName) = ("a".parse().unwrap(), "b".parse().unwrap());
-        peers.set(&[peer("a", "10.0.0.1:7"), peer("b", "10.0.0.2:7")], Vec::new());
+        peers.set(&vec![peer("a", "10.0.0.1:7"), peer("b", "10.0.0.2:7")].into(), Vec::new());
         drop(peers.dial(&a).await.unwrap());
         let own = kept.0.lock().unwrap().pop().unwrap().1;
         let guest = peers.guest(a.clone(), Fingerprint::default());

@@ -368,7 +368,7 @@ impl ClusterMachine {
         self.jobs.remove(&id);
         self.removed_jobs.insert(id.clone());
         self.shared.append(ClusterEntry::JobRemoved { job: id.clone() });
-        self.shared.broadcast(&ToAgent::Keep { job: id.clone(), images: BTreeMap::new().into() });
+        self.shared.broadcast(ToAgent::Keep { job: id.clone(), images: BTreeMap::new().into() });
         self.shared.act(ClusterAction::RemoveJob { job: id });
         self.shared.answer_last(client, Answer::Done { text: None });
     }

@@ -108,7 +108,7 @@ impl ClusterMachine {
         });
         let mut lacks: BTreeMap<Name, Vec<NodeName>> = BTreeMap::new();
         for job in self.jobs.values() {
-            let moves = self.leaving.keys().any(|node| job.nodes().contains(node));
+            let moves = self.leaving.keys().any(|node| job.ledger.instances.is_on(node));
             if moves || matches!(job.state, State::Making(_)) {
                 continue;
             }

@@ -126,6 +126,13 @@ pub enum ClusterAction {
         /// Its body.
         body: Vec<u8>,
     },
+    /// Send to all agents that are welcome members. One action, however many there are.
+    Broadcast {
+        /// The message.
+        message: ToAgent,
+        /// Whom it is not for.
+        except: Option<NodeName>,
+    },
     /// Close the connection to an agent after what was sent.
     Disconnect {
         /// The node.

@@ -12,6 +12,7 @@ use super::placement::{self, Advice, Machine, NoMachine, Outlook};
 use super::rollback::plan;
 use super::shared::Shared;
 use crate::event::Event;
+use crate::fault;
 use crate::settings::Departures;
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
@@ -38,7 +39,9 @@ impl Job {
 
     /// A machine has told how fast it is now.
     pub(super) fn note_pace(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
-        let Some(member) = shared.members.known(node, "note a machine's speed") else { return };
+        let Some(member) = shared.members.get(node) else {
+            return fault::tell("note a machine's speed", "a member of that name");
+        };
         let rate = plan::machine(node, member, 0).rate();
         let changed = self.migration.paces.has_changed(node, rate);
         // A job that does not run is placed anew before it does.
@@ -132,7 +135,7 @@ impl Job {
         Departures {
             count: u32::try_from(lost).unwrap_or(u32::MAX),
             ran_ns: ran_ms.saturating_mul(1_000_000),
-            machines: u32::try_from(self.nodes().len()).unwrap_or(u32::MAX),
+            machines: u32::try_from(self.ledger.instances.nodes().len()).unwrap_or(u32::MAX),
         }
     }
 

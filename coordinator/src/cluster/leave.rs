@@ -92,7 +92,7 @@ impl ClusterMachine {
 
     /// Whether no job has anything on a node.
     pub(super) fn nothing_runs_on(&self, node: &NodeName) -> bool {
-        !self.jobs.values().any(|job| !job.is_over() && job.nodes().contains(node))
+        !self.jobs.values().any(|job| !job.is_over() && job.ledger.instances.is_on(node))
     }
 
     /// A node announces that it goes.
@@ -110,7 +110,7 @@ impl ClusterMachine {
     fn cannot_spare(&self, node: &NodeName) -> Option<String> {
         self.jobs.values().find_map(|job| {
             let name = &job.ledger.name;
-            if job.is_over() || !job.nodes().contains(node) {
+            if job.is_over() || !job.ledger.instances.is_on(node) {
                 return None;
             }
             let others: Vec<_> =
@@ -219,7 +219,7 @@ impl ClusterMachine {
         let gathering = self.leaving.values().any(|leaving| leaving.gather.is_some());
         for job in self.jobs.values_mut() {
             job.park_again = job.park_again.filter(|at| now.nanos < *at);
-            let concerned = self.leaving.keys().any(|node| job.nodes().contains(node));
+            let concerned = self.leaving.keys().any(|node| job.ledger.instances.is_on(node));
             if concerned && !gathering && job.may_be_parked() {
                 job.park_again = Some(now.nanos.saturating_add(PAUSE));
                 job.feed(now, &mut self.shared, Event::Park);
@@ -246,7 +246,7 @@ impl ClusterMachine {
     fn in_the_way(&self, node: &NodeName) -> Option<Option<String>> {
         // While a job is being made elsewhere, it may yet have to go back to where it was.
         let here = |job: &&Job| {
-            (!job.is_over() && job.nodes().contains(node))
+            (!job.is_over() && job.ledger.instances.is_on(node))
                 || job.awaits_release_on(node)
                 || job.nodes_with_stale_instances.contains(node)
                 || (matches!(job.state, State::Making(_))

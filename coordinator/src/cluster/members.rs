@@ -1,6 +1,8 @@
 //! Who is a member, and how each of them is.
 
+use super::changes::{Changes, Revision};
 use super::job::ledger::Ledger;
+use super::peers::Peers;
 use super::placement;
 use crate::event::Time;
 use crate::fault;
@@ -8,7 +10,7 @@ use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{Holding, JobUser, NodeProfile, Peer, Takes, Vitals};
 use protocol::cluster::settings::{JobSettings, Traffic, Trust};
-use protocol::compact::Shared;
+use protocol::compact::Pieces;
 use protocol::transport::Fingerprint;
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
@@ -207,8 +209,10 @@ pub(super) struct Members {
     keys: BTreeMap<NodeName, Fingerprint>,
     /// Turned out, and not invited again.
     removed: BTreeSet<NodeName>,
+    /// Those that have changed.
+    changes: Changes,
     /// What agents are told of each other, until that changes.
-    list: Option<Shared<Vec<Peer>>>,
+    list: Peers,
     /// Before then nobody's grace is over: since members are only heard later than they were, what was
     /// found once stays true.
     quiet_until: u64,
@@ -219,28 +223,45 @@ impl Members {
         self.table.get(node)
     }
 
+    /// The member, to be changed.
     pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<&mut Member> {
-        self.table.get_mut(node)
+        let member = self.table.get_mut(node)?;
+        self.changes.note(node);
+        self.list.doubt(node);
+        Some(member)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// How often members have changed in a way that jobs may have to know: come, gone, another machine, another address.
+    pub(super) fn revision(&self) -> Revision {
+        self.changes.revision()
+    }
+
+    /// Those that have changed since then; None: all may have.
+    pub(super) fn changed_since(
+        &self,
+        revision: Revision,
+    ) -> Option<impl Iterator<Item = &NodeName>> {
+        self.changes.since(revision)
     }
 
     /// The member, for a step that is taken only for one. Without it, the fault is our own: it is told, and the step left
     /// out.
     pub(super) fn known(&mut self, node: &NodeName, step: &'static str) -> Option<&mut Member> {
-        let member = self.table.get_mut(node);
-        if member.is_none() {
+        if !self.table.contains_key(node) {
             fault::tell(step, "a member of that name");
         }
-        member
+        self.get_mut(node)
     }
 
     /// The member whose connection this is. It is nobody's where the node has another by now, or was declared gone or
     /// turned out: nothing counts that still comes over it.
-    pub(super) fn of_connection(
-        &mut self,
-        node: &NodeName,
-        connection: u64,
-    ) -> Option<&mut Member> {
-        self.get_mut(node).filter(|member| member.connection == Some(connection))
+    pub(super) fn of_connection(&self, node: &NodeName, connection: u64) -> Option<&Member> {
+        self.get(node).filter(|member| member.connection == Some(connection))
     }
 
     /// Images on a node's disk when it last connected, and those that have come since; none of a node that is no member.
@@ -250,7 +271,7 @@ impl Members {
 
     /// Notes a member's heartbeat. True where it tells of other cores or another speed than before.
     pub(super) fn hear(&mut self, now: Time, node: &NodeName, vitals: Vitals) -> bool {
-        self.get_mut(node).is_some_and(|member| member.hear(now, vitals))
+        self.table.get_mut(node).is_some_and(|member| member.hear(now, vitals))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&NodeName, &Member)> {
@@ -259,6 +280,8 @@ impl Members {
 
     /// Takes a node in, or notes its new profile. True where that is news for the log.
     pub(super) fn know(&mut self, node: &NodeName, profile: NodeProfile, now: Time) -> bool {
+        self.changes.note(node);
+        self.list.doubt(node);
         match self.table.get_mut(node) {
             Some(member) => {
                 let news = member.profile != profile || member.presence == Presence::Gone;
@@ -283,7 +306,7 @@ impl Members {
     pub(super) fn certify(&mut self, node: &NodeName, key: Fingerprint) {
         if self.keys.get(node) != Some(&key) {
             self.keys.insert(node.clone(), key);
-            self.changed();
+            self.list.doubt(node);
         }
     }
 
@@ -298,6 +321,8 @@ impl Members {
     }
 
     pub(super) fn remove(&mut self, node: &NodeName) {
+        self.list.doubt(node);
+        self.changes.note(node);
         self.table.remove(node);
         self.keys.remove(node);
         self.removed.insert(node.clone());
@@ -362,14 +387,12 @@ impl Members {
     }
 
     /// What agents are told of each other.
-    pub(super) fn peers(&mut self) -> Shared<Vec<Peer>> {
-        if let Some(list) = &self.list {
-            return list.clone();
-        }
-        let list: Shared<Vec<Peer>> =
-            self.table.keys().filter_map(|name| self.peer(name)).collect::<Vec<_>>().into();
-        self.list = Some(list.clone());
-        list
+    pub(super) fn peers(&mut self) -> Pieces<Peer> {
+        let mut list = std::mem::take(&mut self.list);
+        list.renew(|name| self.peer(name));
+        let all = list.all();
+        self.list = list;
+        all
     }
 
     /// What the others are told of a node; None: that it is not there.
@@ -380,11 +403,6 @@ impl Members {
         // Others need them for nothing else.
         let addresses = job_traffic.map(|_| member.profile.addresses.clone()).unwrap_or_default();
         Some(Peer { name: node.clone(), address, key, job_traffic, addresses })
-    }
-
-    /// Somebody has come, gone, or moved.
-    pub(super) fn changed(&mut self) {
-        self.list = None;
     }
 
     /// An image has come to a node's disk.

@@ -86,7 +86,7 @@ impl ClusterMachine {
             Some(format!("{node} was turned out of the cluster: join again with a new token"))
         } else if version != VERSION {
             Some(format!("it speaks version {version}, the coordinator version {VERSION}"))
-        } else if members.get(node).is_none() && members.iter().count() >= MOST_MEMBERS {
+        } else if members.get(node).is_none() && members.len() >= MOST_MEMBERS {
             Some(format!("the cluster has {MOST_MEMBERS} nodes already"))
         } else {
             None
@@ -136,14 +136,12 @@ impl ClusterMachine {
         };
         let mut marks = Vec::new();
         for job in self.jobs.values() {
-            for (checkpoint, images) in &job.ledger.images {
-                let Some(record) = job.ledger.history.record(*checkpoint) else { continue };
-                for (instance, image) in images {
-                    let id = &job.ledger.id;
-                    if image.holders.contains(node) && !marked(id, *instance, *checkpoint) {
-                        let (job, instance) = (id.clone(), *instance);
-                        marks.push(ToAgent::Mark { job, instance, record: record.clone() });
-                    }
+            for (checkpoint, instance) in job.ledger.held_by(node) {
+                let Some(record) = job.ledger.history.record(checkpoint) else { continue };
+                let id = &job.ledger.id;
+                if !marked(id, instance, checkpoint) {
+                    let (job, record) = (id.clone(), record.clone());
+                    marks.push(ToAgent::Mark { job, instance, record });
                 }
             }
         }
@@ -168,7 +166,10 @@ impl ClusterMachine {
     }
 
     pub(super) fn disconnected(&mut self, now: Now, node: &NodeName, connection: u64) {
-        let Some(member) = self.shared.members.of_connection(node, connection) else { return };
+        if self.shared.members.of_connection(node, connection).is_none() {
+            return;
+        }
+        let Some(member) = self.shared.members.known(node, "disconnect a node") else { return };
         member.connection = None;
         let dismissed = member.dismissed;
         self.forget_clients_of(node, connection.saturating_add(1));
@@ -257,10 +258,9 @@ impl ClusterMachine {
                 }
             }
         }
-        self.shared.members.changed();
         let expelled =
             if self.shared.members.is_removed(node) { vec![node.clone()] } else { Vec::new() };
-        self.shared.broadcast(&ToAgent::PeersChanged {
+        self.shared.broadcast(ToAgent::PeersChanged {
             there: Vec::new(),
             gone: vec![node.clone()],
             expelled,
@@ -277,20 +277,13 @@ impl ClusterMachine {
     /// Tells a node of all members, and all members of it where that is news.
     fn introduce(&mut self, node: &NodeName, before: Option<Peer>) {
         let peer = self.shared.members.peer(node);
-        if peer != before {
-            self.shared.members.changed();
-        }
         let peers = self.shared.members.peers();
         let expelled = self.shared.members.removed();
         self.shared.send(node, ToAgent::Peers { peers, expelled });
         if let Some(peer) = peer.filter(|peer| before.as_ref() != Some(peer)) {
-            let others: Vec<NodeName> =
-                self.shared.members.connected().filter(|other| *other != node).cloned().collect();
-            for other in others {
-                let there = vec![peer.clone()];
-                let (gone, expelled) = (Vec::new(), Vec::new());
-                self.shared.send(&other, ToAgent::PeersChanged { there, gone, expelled });
-            }
+            let (there, gone, expelled) = (vec![peer], Vec::new(), Vec::new());
+            let message = ToAgent::PeersChanged { there, gone, expelled };
+            self.shared.act(ClusterAction::Broadcast { message, except: Some(node.clone()) });
         }
     }
 
@@ -311,12 +304,7 @@ impl Job {
 
     /// A node's connection is gone: nobody stands still for its sake.
     fn node_unheard(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
-        let there: Vec<InstanceId> = self
-            .live
-            .present()
-            .filter(|(_, instance)| instance.record.node == *node)
-            .map(|(number, _)| number)
-            .collect();
+        let there: Vec<InstanceId> = self.live.present_on(node).map(|(number, _)| number).collect();
         let reason = format!("the connection to {node} was lost");
         for number in there {
             if let State::Running(running) = &mut self.state {
@@ -368,12 +356,8 @@ impl Job {
             return;
         }
         self.end_strangers(shared, node, held);
-        let expected: Vec<(InstanceId, Stage)> = self
-            .live
-            .present()
-            .filter(|(_, instance)| instance.record.node == *node)
-            .map(|(number, instance)| (number, instance.stage))
-            .collect();
+        let expected: Vec<(InstanceId, Stage)> =
+            self.live.present_on(node).map(|(number, instance)| (number, instance.stage)).collect();
         if expected.is_empty() {
             return;
         }

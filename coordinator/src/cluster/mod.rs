@@ -15,6 +15,7 @@
 mod agents;
 mod audit;
 mod callers;
+mod changes;
 mod clients;
 mod copies;
 mod decisions;
@@ -33,6 +34,7 @@ mod looks;
 mod members;
 mod membership;
 mod noted_readings;
+mod peers;
 pub mod placement;
 mod recover;
 mod rehearsals;

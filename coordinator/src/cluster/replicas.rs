@@ -93,6 +93,12 @@ impl ClusterMachine {
         self.shared.answer_last(client, Answer::Done { text: Some(text) });
     }
 
+    /// The nodes that get a [broadcast](ClusterAction::Broadcast).
+    #[must_use]
+    pub fn connected(&self) -> Vec<NodeName> {
+        self.shared.members.connected().cloned().collect()
+    }
+
     /// Members that are not connected, and where their agents were last: they may follow a coordinator
     /// that is no more.
     #[must_use]

@@ -132,11 +132,9 @@ impl Shared {
         self.send(node, ToAgent::Instance { key, command });
     }
 
-    pub(super) fn broadcast(&mut self, message: &ToAgent) {
-        let nodes: Vec<NodeName> = self.members.connected().cloned().collect();
-        for node in nodes {
-            self.send(&node, message.clone());
-        }
+    /// Sends to all members that are connected.
+    pub(super) fn broadcast(&mut self, message: ToAgent) {
+        self.act(ClusterAction::Broadcast { message, except: None });
     }
 
     pub(super) fn answer(&mut self, client: &ClientId, answer: Answer) {

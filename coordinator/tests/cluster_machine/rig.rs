@@ -337,6 +337,13 @@ impl Rig {
                     self.hears(number, message, body);
                 }
             }
+            ClusterAction::Broadcast { message, except } => {
+                let others = self.machine.connected().into_iter();
+                for node in others.filter(|node| Some(node) != except.as_ref()) {
+                    let (message, body) = (message.clone(), Vec::new());
+                    self.act(ClusterAction::Send { node, message, body });
+                }
+            }
             ClusterAction::Append { number, entry } => {
                 self.log.push(entry);
                 self.events.push_back(ClusterEvent::Recorded { number });

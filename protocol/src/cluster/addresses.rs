@@ -2,6 +2,7 @@
 //! processes are. Pushed to every instance, so that no call of a process waits for a question.
 
 use super::NodeName;
+use crate::compact::Shared;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressMap {
     /// Logical nodes that are, at least in part, elsewhere, or have listeners that are.
-    pub nodes: Vec<LogicalAddresses>,
+    pub nodes: Shared<Vec<LogicalAddresses>>,
 }
 
 /// One logical node.

@@ -58,7 +58,7 @@ pub struct Efforts {
 }
 
 /// What a machine must offer to run an image.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Requirements {
     /// Architecture as Rust names it.
     pub architecture: String,

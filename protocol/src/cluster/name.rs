@@ -1,15 +1,16 @@
 //! Names of nodes.
 
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// The longest name: a label of the DNS (RFC 1035).
 const LONGEST: usize = 63;
 
-/// A node's name: a label as host names are made of, in lower case.
+/// A node's name: a label as host names are made of, in lower case. It is kept once, however often it is noted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct NodeName(String);
+pub struct NodeName(Arc<str>);
 
 /// Why a text is no node's name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -32,7 +33,7 @@ impl TryFrom<String> for NodeName {
             && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
             && !text.starts_with('-')
             && !text.ends_with('-');
-        if fits { Ok(Self(text)) } else { Err(NameError(text)) }
+        if fits { Ok(Self(text.into())) } else { Err(NameError(text)) }
     }
 }
 
@@ -46,7 +47,7 @@ impl std::str::FromStr for NodeName {
 
 impl From<NodeName> for String {
     fn from(name: NodeName) -> String {
-        name.0
+        name.0.as_ref().to_owned()
     }
 }
 

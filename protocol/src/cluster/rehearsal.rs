@@ -4,6 +4,7 @@
 use super::NodeName;
 use super::agent::{InstanceSettings, JobUser};
 use super::look::ImageName;
+use crate::compact::Shared;
 use crate::control::RehearsalOutcome;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,7 @@ pub struct RehearsalOrder {
     /// The images that this node rehearses, with where each belongs.
     pub images: Vec<RehearsedImage>,
     /// Content of /etc/hosts inside.
-    pub hosts: String,
+    pub hosts: Shared<String>,
     /// The user whose job it is.
     pub user: JobUser,
     /// Settings.

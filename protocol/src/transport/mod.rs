@@ -56,7 +56,7 @@ pub use frame::{
 pub use greeting::{Greeting, Reply};
 pub use identity::Identity;
 pub use lines::{LineError, Lines, LongLines, MAX_FIRST};
-pub use outbox::{Outbox, OutboxError};
+pub use outbox::{Outbox, OutboxError, Written};
 pub use peers::{Arrival, Members, PeerConnection, PeerDoor, SuccessorConnection};
 pub use places::{Place, PlaceLimits, Places, source};
 pub use refusals::Refusals;

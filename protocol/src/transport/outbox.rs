@@ -35,6 +35,23 @@ pub struct Outbox<S> {
     messages: PhantomData<fn(S)>,
 }
 
+/// A message as it is sent, written once for all who get it.
+#[derive(Debug)]
+pub struct Written<S> {
+    frame: Bytes,
+    messages: PhantomData<fn(S)>,
+}
+
+impl<S: Serialize> Written<S> {
+    /// A message with its body.
+    ///
+    /// # Errors
+    /// Where it is too long.
+    pub fn of(message: &S, body: &[u8]) -> Result<Self, OutboxError> {
+        Ok(Self { frame: encode(message, body)?, messages: PhantomData })
+    }
+}
+
 impl<S> Clone for Outbox<S> {
     fn clone(&self) -> Self {
         Self {
@@ -62,7 +79,15 @@ impl<S: Serialize + 'static> Outbox<S> {
     /// # Errors
     /// Where the receiver is too slow or gone, or the message too long.
     pub fn send(&self, message: &S, body: &[u8]) -> Result<(), OutboxError> {
-        let frame = encode(message, body)?;
+        self.send_written(&Written::of(message, body)?)
+    }
+
+    /// As [`send`](Self::send), for a message that others get, too.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn send_written(&self, message: &Written<S>) -> Result<(), OutboxError> {
+        let frame = message.frame.clone();
         let before = self.waiting.fetch_add(frame.len(), Ordering::Relaxed);
         if before > 0 && before + frame.len() > self.limit {
             self.waiting.fetch_sub(frame.len(), Ordering::Relaxed);

@@ -7,10 +7,50 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use super::figure::{Figure, Sense, Series};
 use super::svg::on_white;
 
 /// Numbers of agents where none are given.
-pub const USUAL: [usize; 4] = [10, 100, 1000, 10_000];
+pub const USUAL: [usize; 5] = [10, 100, 1000, 5000, 10_000];
+
+/// How much more an event may cost, or its part for each agent, with twice as many agents.
+const GOAL: f64 = 1.2;
+/// With fewer agents, times are too short to be compared.
+const LEAST: usize = 1000;
+
+/// A time of a scale, in microseconds: for one agent, or one event.
+type Each = fn(&Scale) -> f64;
+
+/// The times that are compared.
+const EACH: [(&str, Each); 6] = [
+    ("arrival of an agent, all at once", |scale| scale.join_ms * 1e3 / scale.agents as f64),
+    ("arrival of an agent, one at a time", |scale| scale.newcomer_us),
+    ("launch, each instance", |scale| scale.launch_ms * 1e3 / scale.agents as f64),
+    ("checkpoint, each agent", |scale| scale.checkpoint_ms * 1e3 / scale.agents as f64),
+    ("heartbeat", |scale| scale.heartbeat_us),
+    ("a loss, each agent", |scale| scale.loss_ms * 1e3 / scale.agents as f64),
+];
+
+/// Of two runs with the same way, the second with twice as many agents as the first: what an event costs in the second, and
+/// whether that is more than in the first.
+#[must_use]
+pub fn growth(scales: &[Scale]) -> Vec<Figure> {
+    let enough = scales.iter().filter(|scale| scale.agents >= LEAST);
+    let pairs = enough.flat_map(|one| {
+        let twice = |other: &&Scale| other.agents == 2 * one.agents && other.way == one.way;
+        scales.iter().filter(twice).map(move |other| (one, other))
+    });
+    let figures = pairs.flat_map(|(one, twice)| {
+        EACH.map(|(name, each)| {
+            let title = format!("{name}, {} agents, {}", twice.agents, twice.way);
+            let measured = Series::new(name, "us", vec![each(twice)]);
+            let half = Series::new(format!("{} agents", one.agents), "us", vec![each(one)]);
+            let growth = each(twice) / each(one);
+            Figure::new("agents", title, measured, Some(half), growth, (Sense::AtMost, GOAL))
+        })
+    });
+    figures.collect()
+}
 
 /// With that many agents, each of which has an instance of ten processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +73,12 @@ pub struct Scale {
     pub log_bytes: u64,
     /// Time for a heartbeat.
     pub heartbeat_us: f64,
+    /// Time for an agent that joins when all are there.
+    pub newcomer_us: f64,
+    /// Time for the loss of a machine, from its declaration until the job runs again.
+    pub loss_ms: f64,
+    /// The same of a hundred at once, where there are enough.
+    pub losses_ms: Option<f64>,
     /// Resident memory at the end.
     pub memory_bytes: f64,
     /// The most that was resident.
@@ -68,7 +114,7 @@ pub fn measure(
 #[must_use]
 pub fn heading() -> String {
     format!(
-        "{:>7} {:>5} {:>12} {:>12} {:>10} {:>12} {:>12} {:>12} {:>10}\n",
+        "{:>7} {:>5} {:>12} {:>12} {:>10} {:>12} {:>12} {:>12} {:>10} {:>12} {:>12} {:>12} {:>12}\n",
         "agents",
         "way",
         "checkpoint",
@@ -77,7 +123,11 @@ pub fn heading() -> String {
         "log entries",
         "heartbeat",
         "memory",
-        "per agent"
+        "per agent",
+        "launch",
+        "newcomer",
+        "one lost",
+        "100 lost"
     )
 }
 
@@ -87,7 +137,8 @@ impl Scale {
     pub fn text(&self) -> String {
         let agents = self.agents as f64;
         format!(
-            "{:>7} {:>5} {:>9.2} ms {:>9.2} us {:>10} {:>9.1} KB {:>9.2} us {:>9.1} MB {:>7.1} KB\n",
+            "{:>7} {:>5} {:>9.2} ms {:>9.2} us {:>10} {:>9.1} KB {:>9.2} us {:>9.1} MB {:>7.1} KB {:>9.1} ms \
+             {:>9.1} us {:>9.1} ms {:>12}\n",
             self.agents,
             self.way,
             self.checkpoint_ms,
@@ -97,6 +148,10 @@ impl Scale {
             self.heartbeat_us,
             self.memory_bytes / 1e6,
             self.memory_bytes / 1e3 / agents,
+            self.launch_ms,
+            self.newcomer_us,
+            self.loss_ms,
+            self.losses_ms.map_or_else(|| "-".to_owned(), |losses| format!("{losses:.1} ms")),
         )
     }
 }
@@ -165,6 +220,9 @@ mod tests {
             messages: 10,
             log_bytes: 100,
             heartbeat_us: 0.5,
+            newcomer_us: 20.0,
+            loss_ms: checkpoint_ms,
+            losses_ms: None,
             memory_bytes: 3e6,
             peak_bytes: 4e6,
         };
@@ -172,5 +230,14 @@ mod tests {
         assert_eq!(svg.matches("height=\"15\"").count(), 4);
         assert!(svg.contains("12.50") && svg.contains("3.00") && !svg.contains("inf"));
         assert!(scale("tree", 2.0).text().contains("20.00 us"));
+        // Twice as many agents and twice the time: the same for each.
+        let (one, mut twice) = (scale("tree", 2.0), scale("tree", 4.0));
+        (twice.join_ms, twice.launch_ms) = (2.0, 5.0);
+        assert!(growth(&[one.clone(), twice.clone()]).is_empty(), "of too few");
+        let of = |agents: usize, one: Scale| Scale { agents, ..one };
+        let figures = growth(&[of(1000, one), of(2000, twice)]);
+        let missed: Vec<&str> =
+            figures.iter().filter(|figure| !figure.reached).map(|f| &*f.title).collect();
+        assert_eq!(missed, ["launch, each instance, 2000 agents, tree"]);
     }
 }

@@ -88,10 +88,10 @@ enum What {
     },
     /// Time and memory of the coordinator's state machine, by the number of agents
     Coordinator {
-        /// No more than 1,000 agents
+        /// No more than 2,000 agents
         #[arg(long)]
         quick: bool,
-        /// Numbers of agents (10, 100, 1000 and 10000 by default)
+        /// Numbers of agents (10, 100, 1000, 5000 and 10000 by default)
         agents: Vec<usize>,
     },
 }
@@ -369,7 +369,7 @@ fn write_report(save: bool) -> Result<bool, Box<dyn std::error::Error>> {
 fn run_coordinator(quick: bool, agents: Vec<usize>) -> Result<bool, Box<dyn std::error::Error>> {
     let (repository, target) = folders()?;
     let agents = match agents.as_slice() {
-        [] if quick => coordinator::USUAL[..3].to_vec(),
+        [] if quick => vec![10, 100, 1000, 2000],
         [] => coordinator::USUAL.to_vec(),
         _ => agents,
     };
@@ -382,5 +382,7 @@ fn run_coordinator(quick: bool, agents: Vec<usize>) -> Result<bool, Box<dyn std:
     let svg = coordinator::draw("ckptd: the coordinator", &scales);
     std::fs::write(target.join("coordinator.svg"), svg)?;
     println!("\nwritten to {}", target.join("coordinator.{json,svg}").display());
-    Ok(true)
+    let figures = coordinator::growth(&scales);
+    verdicts(&figures);
+    Ok(figures.iter().all(|figure| figure.reached))
 }

@@ -40,7 +40,7 @@ impl Addresses {
     /// As an instance of that logical node on that machine sees it.
     pub fn new(addresses: AddressMap, logical: &str, machine: &NodeName) -> Self {
         Self {
-            nodes: addresses.nodes,
+            nodes: addresses.nodes.to_vec(),
             logical: logical.to_owned(),
             machine: machine.as_str().to_owned(),
         }
@@ -356,7 +356,7 @@ mod tests {
             places: vec![place("node1", 1, Some(21100))],
             listeners: vec![listener("0.0.0.0:8000", "node1", "0.0.0.0:8000")],
         };
-        Addresses::new(AddressMap { nodes: vec![split, whole] }, logical, &name(machine))
+        Addresses::new(AddressMap { nodes: vec![split, whole].into() }, logical, &name(machine))
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Driver {
         let mut setup = InstanceOrder {
             identity: key.clone(),
             host_name: order.logical_node.to_string(),
-            hosts: order.hosts,
+            hosts: order.hosts.to_string(),
             socket: self.parts.folders.instance(&key.job, key.instance).join(SOCKET),
             lease_until_ns: lease_until,
             hold: false,

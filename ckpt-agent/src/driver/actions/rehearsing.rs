@@ -59,7 +59,7 @@ impl Driver {
                             external: settings.external,
                             instance: job_init::RehearsedInstance {
                                 host_name: wanted.logical_node.to_string(),
-                                hosts: hosts.clone(),
+                                hosts: hosts.to_string(),
                                 user: user.as_ref().map(User::order),
                                 watch,
                                 own_files: Vec::new(),

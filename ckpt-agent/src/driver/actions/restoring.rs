@@ -175,7 +175,7 @@ impl Driver {
         InstanceOrder {
             identity: order.key.clone(),
             host_name: order.logical_node.to_string(),
-            hosts: order.hosts.clone(),
+            hosts: order.hosts.to_string(),
             socket,
             lease_until_ns: lease_until,
             hold: true,

@@ -79,7 +79,7 @@ impl Wires {
             job_traffic: None,
             addresses: Vec::new(),
         });
-        peers.set(&known, Vec::new());
+        peers.set(&Vec::from(known).into(), Vec::new());
         let hub = Hub::new(own.clone(), peers);
         let folders = Folders::new("/nonexistent".into());
         let (hub_of, grants, busy) = (hub.clone(), Grants::none(), Busy::default());

@@ -101,9 +101,10 @@ impl Job {
         shared: &mut Shared,
         gone: Option<&NodeName>,
     ) {
-        let (succeeded, nodes) = (self.has_succeeded(), self.nodes());
+        let succeeded = self.has_succeeded();
+        let instances = &self.ledger.instances;
         if let Some(held) = self.state.held_end() {
-            held.awaited.retain(|node| Some(node) != gone && (!succeeded || nodes.contains(node)));
+            held.awaited.retain(|node| Some(node) != gone && (!succeeded || instances.is_on(node)));
             self.release_end(now, shared);
         }
     }

@@ -1,15 +1,18 @@
 //! What this run of the coordinator knows of an epoch's instances.
 
 use super::Job;
-use super::partners::Candidates;
+use super::addresses::Whereabouts;
+use super::hosts::Hosts;
+use super::partners::{self, Partners};
 use super::resting::Rest;
+use super::roster::enter;
 use crate::cluster::entry::InstanceRecord;
 use crate::cluster::shared::Shared;
 use crate::fault;
 use protocol::agent::{ExitKind, InstanceId};
-use protocol::cluster::NodeName;
 use protocol::cluster::addresses::AddressMap;
-use protocol::cluster::agent::{MovedListener, RelayLink, ShellCall, ToAgent};
+use protocol::cluster::agent::{RelayLink, ShellCall, ToAgent};
+use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::LaunchSpec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,8 +65,13 @@ pub(in crate::cluster) struct EarlyEnd {
 #[derive(Debug, Default)]
 pub(in crate::cluster) struct Live {
     pub(in crate::cluster) instances: BTreeMap<InstanceId, Instance>,
-    /// All that are being launched are among these.
-    launching: BTreeSet<InstanceId>,
+    /// By their machines.
+    by_node: BTreeMap<NodeName, BTreeSet<InstanceId>>,
+    /// All that are being launched are among these, by when that has taken too long.
+    launching: BTreeSet<(u64, InstanceId)>,
+    pub(in crate::cluster) partners: Partners,
+    pub(in crate::cluster) whereabouts: Whereabouts,
+    pub(in crate::cluster) hosts: Hosts,
     pub(in crate::cluster) delayed: Vec<Delayed>,
     /// Calls of remote shells that were refused, by their callers' instances.
     pub(in crate::cluster) refused: BTreeSet<(InstanceId, u64)>,
@@ -71,8 +79,6 @@ pub(in crate::cluster) struct Live {
     pub(in crate::cluster) given_up_on: BTreeSet<NodeName>,
     /// Remote programs whose callers' agent was started again: the callers have to call once more, by then.
     pub(in crate::cluster) uncalled: BTreeMap<InstanceId, u64>,
-    /// Listening sockets, where they are told.
-    pub(in crate::cluster) listeners: Vec<(InstanceId, MovedListener)>,
     /// What has moved, as it was last told.
     pub(in crate::cluster) addresses: AddressMap,
     /// How the job's first process ended, where its machine said that on connecting.
@@ -112,10 +118,36 @@ impl Live {
         partners: Vec<NodeName>,
     ) {
         let links = Vec::new();
-        if matches!(stage, Stage::Launching { .. }) {
-            self.launching.insert(instance);
+        if let Stage::Launching { deadline } = stage {
+            self.launching.insert((deadline, instance));
         }
+        enter(&mut self.by_node, &record.node, instance);
+        self.partners.take(instance, &partners);
+        self.whereabouts.take_in(&record);
+        self.hosts.doubt(&record.logical_node);
         self.instances.insert(instance, Instance { record, stage, pid: None, links, partners });
+    }
+
+    /// No process is left in an instance, or it can't be had.
+    pub(in crate::cluster) fn end(&mut self, instance: InstanceId) {
+        let Some(found) = self.instances.get_mut(&instance) else { return };
+        if found.stage != Stage::Ended {
+            found.stage = Stage::Ended;
+            self.partners.release(instance, &found.partners);
+            self.whereabouts.take_out(&found.record);
+            self.hosts.doubt(&found.record.logical_node);
+        }
+    }
+
+    /// Those of one machine that have not ended.
+    pub(in crate::cluster) fn present_on(
+        &self,
+        node: &NodeName,
+    ) -> impl Iterator<Item = (InstanceId, &Instance)> {
+        let numbers = self.by_node.get(node).into_iter().flatten();
+        numbers
+            .filter_map(|number| Some((*number, self.instances.get(number)?)))
+            .filter(|(_, instance)| instance.stage != Stage::Ended)
     }
 
     /// Those that have not ended.
@@ -131,15 +163,15 @@ impl Live {
     }
 
     pub(in crate::cluster) fn deadline(&self) -> Option<u64> {
-        let launches = self.launching().map(|(_, _, deadline)| deadline);
-        launches.chain(self.uncalled.values().copied()).min()
+        let launch = self.launching().next().map(|(_, _, deadline)| deadline);
+        launch.into_iter().chain(self.uncalled.values().copied()).min()
     }
 
-    /// Those that are being launched, and when that has taken too long.
+    /// Those that are being launched, and when that has taken too long: the first in front.
     pub(in crate::cluster) fn launching(
         &self,
     ) -> impl Iterator<Item = (InstanceId, &InstanceRecord, u64)> {
-        self.launching.iter().filter_map(|number| {
+        self.launching.iter().filter_map(|(_, number)| {
             let instance = self.instances.get(number)?;
             match instance.stage {
                 Stage::Launching { deadline } => Some((*number, &instance.record, deadline)),
@@ -148,71 +180,53 @@ impl Live {
         })
     }
 
-    /// Forgets who was being launched and is not any more.
+    /// Forgets who was being launched and is not any more, up to the first that still is.
     pub(in crate::cluster) fn forget_past_launches(&mut self) {
-        let instances = &self.instances;
-        self.launching.retain(|number| {
-            let instance = instances.get(number);
-            instance.is_some_and(|instance| matches!(instance.stage, Stage::Launching { .. }))
-        });
-    }
-
-    /// How often each machine is a partner.
-    fn partner_load(&self) -> BTreeMap<NodeName, u32> {
-        let mut load = BTreeMap::new();
-        for (_, instance) in self.present() {
-            for partner in &instance.partners {
-                *load.entry(partner.clone()).or_default() += 1;
+        while let Some((_, number)) = self.launching.first() {
+            let instance = self.instances.get(number);
+            let launching = |instance: &Instance| matches!(instance.stage, Stage::Launching { .. });
+            if instance.is_some_and(launching) {
+                break;
             }
+            self.launching.pop_first();
         }
-        load
     }
 }
 
 impl Job {
     /// Partners for an instance on this machine.
     pub(in crate::cluster) fn choose_partners(
-        &self,
+        &mut self,
         shared: &Shared,
         node: &NodeName,
     ) -> Vec<NodeName> {
-        let copies = self.ledger.settings().copies;
-        self.partner_candidates(shared).choose(node, copies)
-    }
-
-    fn partner_candidates(&self, shared: &Shared) -> Candidates {
-        Candidates::new(&self.ledger, &shared.members, &self.live.partner_load())
+        let Live { partners, instances, .. } = &mut self.live;
+        partners.look(&self.ledger, &shared.members, instances);
+        partners.choose(node, self.ledger.settings().copies)
     }
 
     /// Replaces partners that can't be reached, and finds the ones that were lacking.
     pub(in crate::cluster) fn renew_partners(&mut self, shared: &mut Shared) {
         let copies = self.ledger.settings().copies;
-        let wanted = usize::try_from(copies.saturating_sub(1)).unwrap_or(usize::MAX);
-        let good = |node: &NodeName| shared.members.is_usable(node);
-        let numbers: Vec<InstanceId> = self
-            .live
-            .present()
-            .filter(|(_, instance)| {
-                instance.partners.len() != wanted || !instance.partners.iter().all(good)
-            })
-            .map(|(number, _)| number)
-            .collect();
-        if numbers.is_empty() {
-            return;
-        }
-        let mut candidates = self.partner_candidates(shared);
-        for number in numbers {
-            let Some(instance) = self.live.instances.get(&number) else { continue };
-            let node = instance.record.node.clone();
+        let wanted = partners::wanted(copies);
+        let Live { partners, instances, .. } = &mut self.live;
+        partners.look(&self.ledger, &shared.members, instances);
+        for number in partners.doubtful() {
+            let Some(instance) = instances.get_mut(&number) else { continue };
+            let good = |node: &NodeName| shared.members.is_usable(node);
+            let is_good = instance.partners.len() == wanted && instance.partners.iter().all(good);
+            if is_good || instance.stage == Stage::Ended {
+                continue;
+            }
             // Its own choice so far is not to count against it.
-            instance.partners.iter().for_each(|partner| candidates.release(partner));
-            let nodes = candidates.choose(&node, copies);
-            let key = self.key(number);
-            if let Some(instance) = self.live.instances.get_mut(&number) {
-                if instance.partners != nodes {
-                    instance.partners.clone_from(&nodes);
-                    shared.send(&node, ToAgent::Partners { key, nodes });
-                }
+            partners.release(number, &instance.partners);
+            let nodes = partners.choose(&instance.record.node, copies);
+            partners.take(number, &nodes);
+            if instance.partners != nodes {
+                instance.partners.clone_from(&nodes);
+                let (job, epoch) = (self.ledger.id.clone(), self.ledger.epoch);
+                let key = InstanceKey { job, epoch, instance: number };
+                shared.send(&instance.record.node, ToAgent::Partners { key, nodes });
             }
         }
     }

@@ -1,8 +1,9 @@
 //! What the log says of one job. Live and recovered jobs come to be by the same entries.
 
+use super::roster::Roster;
 use crate::cluster::entry::{
     Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, JobCreated, JobImported,
-    Origin, RollbackRecord,
+    RollbackRecord,
 };
 use crate::cluster::image_keys::WrappedKey;
 use crate::cluster::work::Works;
@@ -69,7 +70,7 @@ pub(in crate::cluster) struct Ledger {
     /// Rollbacks without a commit.
     pub(in crate::cluster) failures: u32,
     /// Of this epoch, those that have not ended.
-    pub(in crate::cluster) instances: BTreeMap<InstanceId, InstanceRecord>,
+    pub(in crate::cluster) instances: Roster,
     next_instance: u32,
     /// The addresses by which its processes know logical nodes.
     pub(in crate::cluster) addresses: BTreeMap<NodeName, Vec<IpAddr>>,
@@ -91,6 +92,8 @@ pub(in crate::cluster) struct Ledger {
     /// The checkpoint that was begun and of which nothing more has been said.
     pub(in crate::cluster) in_flight: Option<CheckpointNumber>,
     pub(in crate::cluster) images: BTreeMap<CheckpointNumber, BTreeMap<InstanceId, ImageRecord>>,
+    /// The same by who holds them.
+    held: BTreeMap<NodeName, BTreeSet<(CheckpointNumber, InstanceId)>>,
     pub(in crate::cluster) rollbacks: Vec<RollbackRecord>,
     /// The last ones of this epoch, the newest last.
     pub(in crate::cluster) marks: Vec<Mark>,
@@ -134,7 +137,7 @@ impl Ledger {
             ledger.departed_at.insert(record.checkpoint, departed);
         }
         ledger.works.see(&images);
-        ledger.images.insert(record.checkpoint, images);
+        ledger.keep_images(record.checkpoint, images);
         let length = record.log_length;
         ledger.history.apply(&Entry::Committed(record));
         ledger.over = Some(Over { status: None, reason: None, at_ms, length, marked: false });
@@ -156,7 +159,7 @@ impl Ledger {
             cause: Cause::Run,
             epoch_at_ms: at_ms,
             failures: 0,
-            instances: BTreeMap::new(),
+            instances: Roster::default(),
             next_instance: 1,
             addresses: BTreeMap::new(),
             image_key: None,
@@ -169,6 +172,7 @@ impl Ledger {
             history: History::default(),
             in_flight: None,
             images: BTreeMap::new(),
+            held: BTreeMap::new(),
             rollbacks: Vec::new(),
             marks: Vec::new(),
             mark_places: VecDeque::new(),
@@ -228,7 +232,7 @@ impl Ledger {
 
     /// The instance with the job's first process.
     pub(in crate::cluster) fn root(&self) -> Option<InstanceId> {
-        self.instances.iter().find(|(_, record)| record.root).map(|(instance, _)| *instance)
+        self.instances.root()
     }
 
     /// Takes one more entry about this job into account.
@@ -250,7 +254,7 @@ impl Ledger {
             }
             ClusterEntry::InstanceEnded { instance, .. } => {
                 self.launched.remove(instance);
-                self.instances.remove(instance);
+                self.instances.remove(*instance);
             }
             ClusterEntry::Running { rollback, links, .. } => {
                 self.running = true;
@@ -271,6 +275,8 @@ impl Ledger {
                 let image = self.images.get_mut(checkpoint).and_then(|of| of.get_mut(instance));
                 if let Some(image) = image.filter(|image| !image.holders.contains(node)) {
                     image.holders.push(node.clone());
+                    let held = self.held.entry(node.clone()).or_default();
+                    held.insert((*checkpoint, *instance));
                 }
             }
             ClusterEntry::Mark { length, console, text, .. } => {
@@ -344,7 +350,7 @@ impl Ledger {
     fn commit(&mut self, record: &CommitRecord, images: &BTreeMap<InstanceId, ImageRecord>) {
         self.history.apply(&Entry::Committed(record.clone()));
         self.works.see(images);
-        self.images.insert(record.checkpoint, images.clone());
+        self.keep_images(record.checkpoint, images.clone());
         self.forget_works();
         if !self.departed.is_empty() {
             self.departed_at.insert(record.checkpoint, self.departed.clone());
@@ -374,12 +380,45 @@ impl Ledger {
                 self.in_flight = None;
             }
             Entry::Collected { kept } => {
-                self.images.retain(|checkpoint, _| kept.contains(checkpoint));
+                self.forget_images(kept);
                 self.departed_at.retain(|checkpoint, _| kept.contains(checkpoint));
                 self.forget_works();
             }
             _ => {}
         }
+    }
+
+    fn keep_images(
+        &mut self,
+        checkpoint: CheckpointNumber,
+        images: BTreeMap<InstanceId, ImageRecord>,
+    ) {
+        if self.images.contains_key(&checkpoint) {
+            self.held.values_mut().for_each(|held| held.retain(|(of, _)| *of != checkpoint));
+        }
+        for (instance, image) in &images {
+            for holder in &image.holders {
+                let held = self.held.entry(holder.clone()).or_default();
+                held.insert((checkpoint, *instance));
+            }
+        }
+        self.images.insert(checkpoint, images);
+    }
+
+    fn forget_images(&mut self, kept: &[CheckpointNumber]) {
+        self.images.retain(|checkpoint, _| kept.contains(checkpoint));
+        self.held.retain(|_, held| {
+            held.retain(|(checkpoint, _)| kept.contains(checkpoint));
+            !held.is_empty()
+        });
+    }
+
+    /// Images that a machine holds, as far as the log tells.
+    pub(in crate::cluster) fn held_by(
+        &self,
+        node: &NodeName,
+    ) -> impl Iterator<Item = (CheckpointNumber, InstanceId)> {
+        self.held.get(node).into_iter().flatten().copied()
     }
 
     /// What is known of processes that are neither there nor in an image is not asked for.
@@ -400,18 +439,5 @@ impl Ledger {
             }
         }
         kept
-    }
-
-    /// The instance that a shell's call has led to in this epoch.
-    pub(in crate::cluster) fn instance_of_call(
-        &self,
-        caller: InstanceId,
-        call: u64,
-    ) -> Option<InstanceId> {
-        let origin = Origin::Shell { caller, call };
-        self.instances
-            .iter()
-            .find(|(_, record)| record.origin == origin)
-            .map(|(instance, _)| *instance)
     }
 }

@@ -12,6 +12,7 @@ pub(super) mod partners;
 mod rehearsed;
 mod replay;
 pub(super) mod resting;
+pub(super) mod roster;
 pub(super) mod running;
 pub(super) mod shell;
 pub(super) mod tickets;
@@ -202,7 +203,7 @@ impl Job {
 
     /// Machines that have instances of this epoch.
     pub(super) fn nodes(&self) -> BTreeSet<NodeName> {
-        self.records().map(|(_, record)| record.node.clone()).collect()
+        self.ledger.instances.nodes().cloned().collect()
     }
 
     /// When this job next wants the time.

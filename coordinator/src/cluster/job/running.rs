@@ -283,6 +283,9 @@ impl Job {
         let Some(found) = self.live.known(instance, "note an image") else { return };
         // A remote shell's first process is not the job's: with its end the others go on.
         facts.root = facts.root.filter(|_| found.record.root);
+        // They are kept for as long as the image.
+        facts.processes.shrink_to_fit();
+        facts.units.shrink_to_fit();
         // Only of a job that runs images are taken; an agent's word for it is not believed.
         let State::Running(running) = &mut self.state else { return };
         let node = found.record.node.clone();
@@ -414,9 +417,7 @@ impl Job {
             }
             Stage::Restoring | Stage::Running => {}
         }
-        if let Some(found) = self.live.instances.get_mut(&instance) {
-            found.stage = Stage::Ended;
-        }
+        self.live.end(instance);
         if self.is_running() {
             self.remove_ended(now, shared, instance);
         }
@@ -435,6 +436,9 @@ impl Job {
         let job = self.ledger.id.clone();
         self.record(shared, ClusterEntry::InstanceEnded { job, instance });
         self.note_listeners(instance, Vec::new());
+        if let Some(found) = self.live.instances.get(&instance) {
+            self.live.hosts.doubt(&found.record.logical_node);
+        }
         self.tell_addresses(shared);
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.remove_agent(now, instance);
@@ -508,6 +512,6 @@ impl Job {
     pub(in crate::cluster) fn keep(&self, shared: &mut Shared) {
         let message =
             ToAgent::Keep { job: self.ledger.id.clone(), images: self.ledger.kept().into() };
-        shared.broadcast(&message);
+        shared.broadcast(message);
     }
 }

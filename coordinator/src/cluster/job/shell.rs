@@ -26,7 +26,7 @@ const MOST_REFUSED: usize = 4096;
 impl Job {
     /// A call: at once, or once the job runs.
     pub(in crate::cluster) fn called(&mut self, now: Now, shared: &mut Shared, call: Delayed) {
-        let known = self.ledger.instance_of_call(call.call.caller.instance, call.call.call);
+        let known = self.ledger.instances.of_call(call.call.caller.instance, call.call.call);
         if let Some(instance) = known {
             let running = self.live.instances.get(&instance);
             if running.is_some_and(|instance| instance.stage == Stage::Running) {
@@ -122,7 +122,7 @@ impl Job {
         let order = LaunchOrder {
             key: self.key(instance),
             logical_node,
-            hosts: hosts::content(&self.ledger, &shared.members),
+            hosts: self.live.hosts.content(&self.ledger, &shared.members),
             launch,
             is_root: false,
             user: self.ledger.user.clone(),
@@ -143,9 +143,7 @@ impl Job {
         if !was_there && !known && self.ledger.checkpoint.is_none() {
             return None;
         }
-        let load = |node: &NodeName| {
-            self.live.present().filter(|(_, instance)| instance.record.node == *node).count()
-        };
+        let load = |node: &NodeName| self.live.present_on(node).count();
         let usable = shared.members.usable_for(&self.ledger);
         usable.map(|(node, _)| node).min_by_key(|node| (load(node), *node)).cloned()
     }
@@ -266,9 +264,9 @@ impl Job {
         let launching = |found: &&mut Instance| matches!(found.stage, Stage::Launching { .. });
         // It may run, or have been given up, by now.
         let Some(found) = self.live.instances.get_mut(&instance).filter(launching) else { return };
-        found.stage = Stage::Ended;
-        self.live.given_up_on.insert(found.record.node.clone());
         let origin = found.record.origin.clone();
+        self.live.given_up_on.insert(found.record.node.clone());
+        self.live.end(instance);
         let job = self.ledger.id.clone();
         self.record(shared, ClusterEntry::InstanceEnded { job, instance });
         if let Origin::Shell { caller, call } = origin {
@@ -297,9 +295,8 @@ impl Job {
         let late: Vec<InstanceId> = self
             .live
             .launching()
-            .filter(|(_, record, deadline)| {
-                now.nanos >= *deadline && matches!(record.origin, Origin::Shell { .. })
-            })
+            .take_while(|(_, _, deadline)| now.nanos >= *deadline)
+            .filter(|(_, record, _)| matches!(record.origin, Origin::Shell { .. }))
             .map(|(number, _, _)| number)
             .collect();
         for instance in late {

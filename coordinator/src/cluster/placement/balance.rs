@@ -35,7 +35,7 @@ impl Draft<'_> {
 
     fn best(&self, index: usize, shares: &[f64]) -> (usize, Why) {
         let piece = &self.pieces[index];
-        let fits = |machine: &usize| self.fit[piece.image][*machine];
+        let fits = |machine: &usize| self.fit.is(piece.image, *machine);
         let all = || (0..self.machines.len()).filter(fits);
         // First those with a number to be filled, then those without one, below their share if
         // there are any.

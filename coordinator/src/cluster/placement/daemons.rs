@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 impl Draft<'_> {
     /// Places what is left: units that count for nothing, children before their parents.
     pub(super) fn place_daemons(&mut self) {
+        if self.pieces.iter().all(|piece| piece.home.is_some()) {
+            return;
+        }
         // (image, pid) -> piece
         let mut piece_of: BTreeMap<(usize, i32), usize> = BTreeMap::new();
         for (index, piece) in self.pieces.iter().enumerate() {
@@ -49,7 +52,7 @@ impl Draft<'_> {
             }
         }
         let best = (0..self.machines.len())
-            .filter(|machine| self.fit[piece.image][*machine])
+            .filter(|machine| self.fit.is(piece.image, *machine))
             .min_by_key(|machine| {
                 let time = self.load[*machine].work / self.machines[*machine].rate();
                 // Thousandths are fine enough for a tie of things that are no load.

@@ -6,7 +6,7 @@
 //! saves anything.
 
 use super::{Draft, Piece};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Rounds at most: each saves at least a byte, most save an image.
 const MOST_ROUNDS: usize = 10_000;
@@ -37,13 +37,20 @@ impl Draft<'_> {
     }
 
     fn improve(&mut self, class: &[usize]) -> bool {
-        let machines = self.machines.len();
+        // No cycle goes through a machine that has nothing to give.
+        let homes: BTreeSet<usize> =
+            class.iter().filter_map(|index| Some(self.pieces[*index].home?.0)).collect();
+        let homes: Vec<usize> = homes.into_iter().collect();
+        let machines = homes.len();
         let mut edges: Vec<Option<Edge>> = vec![None; machines * machines];
         for index in class {
             let piece = &self.pieces[*index];
-            let Some((from, _)) = piece.home else { continue };
-            for to in (0..machines).filter(|to| *to != from && self.fit[piece.image][*to]) {
-                let cost = i128::from(self.cost(piece, to)) - i128::from(self.cost(piece, from));
+            let Some((home, _)) = piece.home else { continue };
+            let Ok(from) = homes.binary_search(&home) else { continue };
+            let others = (0..machines).filter(|to| *to != from);
+            for to in others.filter(|to| self.fit.is(piece.image, homes[*to])) {
+                let there = i128::from(self.cost(piece, homes[to]));
+                let cost = there - i128::from(self.cost(piece, home));
                 let edge = &mut edges[from * machines + to];
                 if edge.is_none_or(|known| cost < known.cost) {
                     *edge = Some(Edge { cost, piece: *index });
@@ -54,7 +61,7 @@ impl Draft<'_> {
         for (from, to) in &cycle {
             if let Some(edge) = edges[from * machines + to] {
                 if let Some((home, _)) = &mut self.pieces[edge.piece].home {
-                    *home = *to;
+                    *home = homes[*to];
                 }
             }
         }
@@ -65,20 +72,29 @@ impl Draft<'_> {
 /// The edges of a cycle with a negative sum; empty where there is none.
 fn negative_cycle(machines: usize, edges: &[Option<Edge>]) -> Vec<(usize, usize)> {
     let mut distance = vec![0_i128; machines];
+    let mut nearer = vec![true; machines];
     let mut before: Vec<Option<usize>> = vec![None; machines];
     let mut relaxed = None;
     for _ in 0..machines {
         relaxed = None;
         for from in 0..machines {
+            // What leads from where nothing has changed since was looked at already.
+            if !std::mem::take(&mut nearer[from]) {
+                continue;
+            }
             for to in 0..machines {
                 if let Some(edge) = edges[from * machines + to] {
                     if distance[from] + edge.cost < distance[to] {
                         distance[to] = distance[from] + edge.cost;
                         before[to] = Some(from);
+                        nearer[to] = true;
                         relaxed = Some(to);
                     }
                 }
             }
+        }
+        if relaxed.is_none() {
+            break;
         }
     }
     let Some(mut at) = relaxed else { return Vec::new() };

@@ -54,7 +54,7 @@ impl Draft<'_> {
             }
             let left = self.load[from].time_without(&self.machines[from], piece.burden);
             for to in targets.iter().copied().filter(|to| *to != from) {
-                if !self.fit[piece.image][to] || self.pins[to].is_some() {
+                if !self.fit.is(piece.image, to) || self.pins[to].is_some() {
                     continue;
                 }
                 let there = self.load[to].time_with(&self.machines[to], piece.burden);

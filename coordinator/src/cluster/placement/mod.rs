@@ -13,6 +13,7 @@ mod advice;
 mod balance;
 mod daemons;
 mod exchange;
+mod fit;
 mod level;
 mod machine;
 mod paces;
@@ -24,6 +25,7 @@ pub use machine::Machine;
 pub use paces::Paces;
 pub use traffic::suits;
 
+use fit::Fit;
 use machine::{Burden, Load};
 
 use protocol::agent::InstanceId;
@@ -109,8 +111,9 @@ struct Piece {
 struct Draft<'a> {
     images: &'a [Image],
     machines: &'a [Machine],
-    /// Per image, which machines can run it.
-    fit: Vec<Vec<bool>>,
+    fit: Fit,
+    /// By their names.
+    places: BTreeMap<&'a NodeName, usize>,
     pieces: Vec<Piece>,
     /// Per machine, what it has to do so far.
     load: Vec<Load>,
@@ -173,26 +176,21 @@ fn prepare<'a>(
     machines: &'a [Machine],
     wishes: &Wishes,
 ) -> Result<(Draft<'a>, Unfit), NoMachine> {
+    let fit = Fit::new(images, machines);
     let mut unfit = Unfit::new();
-    let mut fit = Vec::with_capacity(images.len());
-    for image in images {
-        let mut row = Vec::with_capacity(machines.len());
-        for machine in machines {
-            let misfit = misfit(machine, &image.requirements);
-            row.push(misfit.is_none());
-            if let Some(reason) = misfit {
-                unfit.push((machine.name.clone(), image.instance, reason));
-            }
-        }
-        if !row.contains(&true) {
-            let of_image = unfit.iter().filter(|(_, instance, _)| *instance == image.instance);
-            let reasons: Vec<String> =
-                of_image.map(|(name, _, reason)| format!("{name}: {reason}")).collect();
+    for (index, image) in images.iter().enumerate() {
+        let misfits = fit.misfits(index);
+        let reason =
+            |(machine, reason): (usize, &String)| (&machines[machine].name, reason.clone());
+        if fit.is_for_none(index) {
+            let reasons = misfits.map(reason).map(|(name, reason)| format!("{name}: {reason}"));
+            let reasons: Vec<String> = reasons.collect();
             let reasons =
                 if reasons.is_empty() { "none is there".to_owned() } else { reasons.join("; ") };
             return Err(NoMachine { instance: image.instance, reasons });
         }
-        fit.push(row);
+        let misfits = misfits.map(reason);
+        unfit.extend(misfits.map(|(name, reason)| (name.clone(), image.instance, reason)));
     }
     let pins =
         machines.iter().map(|machine| wishes.pins.get(&machine.name).copied()).collect::<Vec<_>>();
@@ -200,6 +198,7 @@ fn prepare<'a>(
         images,
         machines,
         fit,
+        places: machines.iter().map(|machine| &machine.name).zip(0..).collect(),
         pieces: pieces(images, wishes.whole_nodes),
         load: machines.iter().map(|machine| Load::of(machine.busy)).collect(),
         pins,
@@ -260,9 +259,11 @@ fn burden(image: &Image, unit: &Unit) -> Burden {
 impl Draft<'_> {
     fn plan(&self, unfit: Unfit) -> Plan {
         let mut plan = Plan { unfit, ..Plan::default() };
+        // In the order of their images.
+        let mut pieces = self.pieces.iter().peekable();
         for (index, image) in self.images.iter().enumerate() {
             let mut homes = BTreeMap::new();
-            for piece in self.pieces.iter().filter(|piece| piece.image == index) {
+            while let Some(piece) = pieces.next_if(|piece| piece.image == index) {
                 // Every piece has a home by now: an image without a machine was refused at first.
                 let Some((machine, why)) = piece.home else { continue };
                 for unit in &piece.units {
@@ -292,14 +293,11 @@ impl Draft<'_> {
         for index in 0..self.pieces.len() {
             let piece = &self.pieces[index];
             let node = &self.images[piece.image].node;
-            let Some(machine) = self.machines.iter().position(|machine| machine.name == *node)
-            else {
-                continue;
-            };
+            let Some(machine) = self.places.get(node).copied() else { continue };
             let room = self.pins[machine].is_none_or(|most| {
                 piece.load == 0 || self.own[machine].saturating_add(piece.load) <= most
             });
-            if self.fit[piece.image][machine] && room {
+            if self.fit.is(piece.image, machine) && room {
                 self.put(index, machine, Why::Stays);
             }
         }

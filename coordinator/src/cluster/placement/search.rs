@@ -72,7 +72,7 @@ impl Draft<'_> {
     /// Whether two pieces can change places without any difference.
     fn are_twins(&self, one: usize, other: usize) -> bool {
         let (one, other) = (&self.pieces[one], &self.pieces[other]);
-        one.burden == other.burden && self.fit[one.image] == self.fit[other.image]
+        one.burden == other.burden && self.fit.are_alike(one.image, other.image)
     }
 }
 
@@ -86,12 +86,12 @@ impl Search<'_> {
             return;
         };
         let burden = draft.pieces[piece].burden;
-        let fit = &draft.fit[draft.pieces[piece].image];
+        let image = draft.pieces[piece].image;
         // Twins in rising order only.
         let twin = depth.checked_sub(1).filter(|last| draft.are_twins(self.free[*last], piece));
         let from = twin.map_or(0, |last| self.homes[last]);
         let mut ways: Vec<(f64, usize)> = (from..draft.machines.len())
-            .filter(|machine| fit[*machine])
+            .filter(|machine| draft.fit.is(image, *machine))
             .map(|machine| {
                 let with = draft.load[machine].time_with(&draft.machines[machine], burden);
                 (with.max(time), machine)

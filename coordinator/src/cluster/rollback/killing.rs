@@ -31,7 +31,7 @@ impl Job {
         if self.is_over() {
             return;
         }
-        let lost = self.live.present().filter(|(_, instance)| instance.record.node == *node);
+        let lost = self.live.present_on(node);
         if { lost }.any(|(number, _)| !self.has_succeeded_without(number)) {
             self.roll_back(now, shared, Cause::Lost { node: node.clone() });
             return;

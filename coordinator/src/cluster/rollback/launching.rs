@@ -4,7 +4,7 @@ use super::making::{Attempts, Stage};
 use crate::cluster::entry::{ClusterEntry, InstanceRecord, Origin};
 use crate::cluster::event::Now;
 use crate::cluster::job::instances::Stage as InstanceStage;
-use crate::cluster::job::{Job, State, addresses, hosts};
+use crate::cluster::job::{Job, State, addresses};
 use crate::cluster::shared::Shared;
 use crate::fault;
 use protocol::agent::InstanceId;
@@ -46,7 +46,7 @@ impl Job {
         let order = LaunchOrder {
             key: self.key(instance),
             logical_node: node.clone(),
-            hosts: hosts::content(&self.ledger, &shared.members),
+            hosts: self.live.hosts.content(&self.ledger, &shared.members),
             launch,
             is_root: true,
             user: self.ledger.user.clone(),

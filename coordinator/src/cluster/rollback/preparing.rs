@@ -7,8 +7,8 @@ use super::plan::{self, Parts};
 use super::sources::{Copies, Unavailable, names};
 use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord, Origin};
 use crate::cluster::event::Now;
+use crate::cluster::job::Job;
 use crate::cluster::job::instances::Stage as InstanceStage;
-use crate::cluster::job::{Job, hosts};
 use crate::cluster::placement::NoMachine;
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
@@ -158,13 +158,13 @@ impl Job {
     }
 
     fn send_prepare(
-        &self,
+        &mut self,
         shared: &mut Shared,
         checkpoint: CheckpointNumber,
         images: &BTreeMap<InstanceId, ImageRecord>,
         force: bool,
     ) {
-        let hosts = hosts::content(&self.ledger, &shared.members);
+        let hosts = self.live.hosts.content(&self.ledger, &shared.members);
         for (instance, found) in &self.live.instances {
             let record = &found.record;
             let Origin::Image { instance: image, assignment, part } = &record.origin else {

@@ -26,7 +26,7 @@ use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
 use protocol::service::Service;
 use protocol::task;
-use protocol::transport::{AnswerQueue, Fingerprint, Outbox, OutboxError};
+use protocol::transport::{AnswerQueue, Fingerprint, Outbox, OutboxError, Written};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -374,6 +374,9 @@ impl Driver {
                 self.console_kept(node, key, offset);
             }
             ClusterAction::Send { node, message, body } => self.send_order(&node, message, &body),
+            ClusterAction::Broadcast { message, except } => {
+                self.broadcast(&message, except.as_ref());
+            }
             ClusterAction::Superseded { term, by } => {
                 self.end_for(term, format!("{by} follows it"));
             }
@@ -443,26 +446,44 @@ impl Driver {
         }
     }
 
+    /// Sends the same to everybody: neither an order that bears a seal, nor one that needs a grant.
+    fn broadcast(&mut self, message: &ToAgent, except: Option<&NodeName>) {
+        let written = match Written::of(message, &[]) {
+            Ok(written) => written,
+            Err(error) => return tracing::error!("failed to send to all members: {error}"),
+        };
+        let welcome =
+            self.links.iter().filter(|(node, link)| link.welcome && Some(*node) != except);
+        let sent = welcome.map(|(node, link)| (node, link.outbox.send_written(&written)));
+        let failed: Vec<(NodeName, OutboxError)> =
+            sent.filter_map(|(node, sent)| Some((node.clone(), sent.err()?))).collect();
+        for (node, error) in failed {
+            self.not_sent(&node, &error);
+        }
+    }
+
     fn send(&mut self, node: &NodeName, message: &ToAgent, body: &[u8]) {
         // The machine hears of the connection's end when its turn comes, and says again what has to arrive.
         let Some(link) = self.links.get_mut(node) else { return };
-        let connection = link.connection;
         if matches!(message, ToAgent::Welcome { .. }) {
             link.welcome = true;
             self.log_holders_changed = true;
         }
-        match link.outbox.send(message, body) {
-            Ok(()) => {}
-            // The other side of the connection tells.
-            Err(OutboxError::Closed) => {}
-            Err(error) => {
-                tracing::warn!("failed to send to {node}: {error}");
-                self.links.remove(node);
-                self.replication.gone(node);
-                let node = node.clone();
-                self.feed(ClusterEvent::Disconnected { node, connection });
-            }
+        if let Err(error) = link.outbox.send(message, body) {
+            self.not_sent(node, &error);
         }
+    }
+
+    fn not_sent(&mut self, node: &NodeName, error: &OutboxError) {
+        // Of one that is closed, the other side of the connection tells.
+        if matches!(error, OutboxError::Closed) {
+            return;
+        }
+        let Some(link) = self.links.remove(node) else { return };
+        tracing::warn!("failed to send to {node}: {error}");
+        self.replication.gone(node);
+        let (node, connection) = (node.clone(), link.connection);
+        self.feed(ClusterEvent::Disconnected { node, connection });
     }
 
     /// Closes a connection; what is queued is still sent.

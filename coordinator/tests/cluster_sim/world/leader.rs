@@ -97,6 +97,14 @@ impl World {
                     self.at(when, Happening::ToNode { node, connection, message, body });
                 }
             }
+            ClusterAction::Broadcast { message, except } => {
+                let others =
+                    self.machine.as_ref().map_or_else(Vec::new, |machine| machine.connected());
+                for node in others.into_iter().filter(|node| Some(node) != except.as_ref()) {
+                    let (message, body) = (message.clone(), Vec::new());
+                    self.act(ClusterAction::Send { node, message, body }, events);
+                }
+            }
             ClusterAction::Disconnect { node } => {
                 let link = self.links.remove(&node);
                 let node = self.index(&node);

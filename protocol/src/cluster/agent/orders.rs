@@ -4,6 +4,7 @@ use crate::agent::{CheckpointNumber, InstanceId};
 use crate::cluster::addresses::AddressMap;
 use crate::cluster::baseline::Baseline;
 use crate::cluster::{InstanceKey, NodeName};
+use crate::compact::Shared;
 use crate::database::users::name_of;
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
@@ -53,7 +54,7 @@ pub struct LaunchOrder {
     /// Its logical node: the host name inside.
     pub logical_node: NodeName,
     /// Content of /etc/hosts inside.
-    pub hosts: String,
+    pub hosts: Shared<String>,
     /// What to start.
     pub launch: LaunchSpec,
     /// The one whose end is the job's end.
@@ -108,7 +109,7 @@ pub struct PrepareOrder {
     /// Its logical node.
     pub logical_node: NodeName,
     /// Content of /etc/hosts inside.
-    pub hosts: String,
+    pub hosts: Shared<String>,
     /// The one whose end is the job's end.
     pub is_root: bool,
     /// For whom.

@@ -15,7 +15,7 @@ use crate::cluster::replica::ReplicaOrder;
 use crate::cluster::succession::Followed;
 use crate::cluster::tree::{TreeCall, TreeMark};
 use crate::cluster::{Epoch, InstanceKey, NodeName};
-use crate::compact::{KeptImages, Shared};
+use crate::compact::{KeptImages, Pieces};
 use crate::launch::WindowSize;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub enum ToAgent {
     /// All members that are there.
     Peers {
         /// As others reach them, the receiver included.
-        peers: Shared<Vec<Peer>>,
+        peers: Pieces<Peer>,
         /// Those that were turned out.
         #[serde(default)]
         expelled: Vec<NodeName>,
