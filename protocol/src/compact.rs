@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn pieces_are_written_as_one_list() {
-        let pieces: Pieces<u8> = [vec![1, 2], vec![], vec![3]].map(Shared::from).into_iter().collect();
+        let pieces: Pieces<u8> =
+            [vec![1, 2], vec![], vec![3]].map(Shared::from).into_iter().collect();
         assert_eq!(serde_json::to_string(&pieces).unwrap(), "[1,2,3]");
         let back: Pieces<u8> = serde_json::from_str("[1,2,3]").unwrap();
         assert!(back.iter().eq(pieces.iter()));

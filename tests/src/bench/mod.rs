@@ -1,10 +1,10 @@
 //! Benchmarks: each figure is measured beside the machine's own limit, in the same run.
 
 mod changed;
-mod counts;
 pub mod chart;
 pub mod cluster;
 pub mod coordinator;
+mod counts;
 pub mod engine;
 pub mod figure;
 pub mod host;

@@ -201,7 +201,7 @@ impl Job {
         node: &NodeName,
     ) -> Vec<NodeName> {
         let Live { partners, instances, .. } = &mut self.live;
-        partners.look(&self.ledger, &shared.members, instances);
+        partners.look(&self.ledger, &shared.members, instances.keys().copied());
         partners.choose(node, self.ledger.settings().copies)
     }
 
@@ -210,7 +210,7 @@ impl Job {
         let copies = self.ledger.settings().copies;
         let wanted = partners::wanted(copies);
         let Live { partners, instances, .. } = &mut self.live;
-        partners.look(&self.ledger, &shared.members, instances);
+        partners.look(&self.ledger, &shared.members, instances.keys().copied());
         for number in partners.doubtful() {
             let Some(instance) = instances.get_mut(&number) else { continue };
             let good = |node: &NodeName| shared.members.is_usable(node);

@@ -1,6 +1,5 @@
 //! Which machines get copies of an instance's images.
 
-use super::instances::Instance;
 use super::ledger::Ledger;
 use super::roster::{enter, strike};
 use crate::cluster::changes::Revision;
@@ -65,7 +64,7 @@ impl Partners {
         &mut self,
         ledger: &Ledger,
         members: &Members,
-        instances: &BTreeMap<InstanceId, Instance>,
+        instances: impl Iterator<Item = InstanceId>,
     ) {
         let settings = ledger.settings();
         let (revision, trust, copies) = (members.revision(), settings.trust, settings.copies);
@@ -84,7 +83,7 @@ impl Partners {
                 self.slotless.clear();
                 self.by_load.clear();
                 members.iter().for_each(|(name, _)| self.consider(name, ledger, members));
-                self.doubtful.extend(instances.keys());
+                self.doubtful.extend(instances);
             }
         }
     }
