@@ -73,8 +73,14 @@ fn make_one(
     let none = || EngineError::odd("io_setup", "a context that is none");
     let mut worker = Worker::begin(remote, made, length, places)?.ok_or_else(none)?;
     worker.release()?;
-    worker.turn(head, events)?;
+    let turned = worker.turn(head, events)?;
     worker.end()?;
+    if turned.head != head {
+        return Err(EngineError::odd(
+            "a new ring of asynchronous input and output",
+            "it has turned",
+        ));
+    }
     let arguments = [made, length, length, abi::MREMAP_TO, area.start];
     remote.call("mremap", libc::SYS_mremap, &arguments)?;
     // It is known by its new address.

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use super::super::arch::words::{WORD, to_words};
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::sys::processors;
 use super::super::sys::schedule::Visit;
 use super::super::trace::Remote;
 use super::ring::{EVENT, HEAD_AT, HEADER, Head, distance};
@@ -126,15 +125,18 @@ impl<'r, 't> Worker<'r, 't> {
         Ok(taken)
     }
 
-    /// The same, and if places are lacking on other processors, too: each keeps some of its own.
+    /// The same, and if places are lacking on other processors, too: each keeps some of its own. A thread that hardly gets a
+    /// turn anywhere is not taken to all of them.
     pub(super) fn submit_anywhere(&mut self, count: u32) -> Result<u32> {
         let mut taken = self.submit(count)?;
         if taken == count {
             return Ok(taken);
         }
-        let visit = Visit::begin(self.remote.thread().tid())?;
-        for processor in 0..processors::possible().unwrap_or(0) {
-            if taken < count && visit.go(processor as usize) {
+        // A machine of more processors than fit into such a set: what they keep can't be had.
+        let Ok(visit) = Visit::begin(self.remote.thread().tid()) else { return Ok(taken) };
+        let begun = Instant::now();
+        for processor in visit.processors() {
+            if taken < count && begun.elapsed() < PATIENCE && visit.go(processor as usize) {
                 taken += self.submit(count - taken)?;
             }
         }
@@ -149,18 +151,31 @@ impl<'r, 't> Worker<'r, 't> {
     }
 
     /// Turns the ring until the program's place is this one and these events, and what else was in it or comes meanwhile,
-    /// follow. Only after [`Worker::release`].
+    /// follow. Only after [`Worker::release`]. Where other requests end all the time, another place does as well: calls look
+    /// for it in the ring.
     ///
     /// The kernel keeps a place of its own, which moves by an event alone, and counts the events that are not taken. So it
     /// has to write as many events as there will be; then others are written over them.
+    ///
+    /// # Errors
+    /// Failed calls; a kernel that does not complete our requests. The events are in the ring all the same, as far as it lets.
     pub(super) fn turn(&mut self, head: u32, mut kept: Vec<u8>) -> Result<Head> {
+        let turned = self.turn_to(head, &mut kept);
+        // By now they are nowhere else.
+        let filled = self.fill(kept);
+        turned.and(filled)
+    }
+
+    /// Takes all events out of the ring, and turns it until the place for the next one is this one.
+    fn turn_to(&mut self, head: u32, kept: &mut Vec<u8>) -> Result<()> {
         let begun = Instant::now();
+        let mut tail = self.gather(kept)?;
+        let first = kept.len();
         loop {
-            let tail = self.gather(&mut kept)?;
             let way = distance(tail, head, self.places);
-            // Where other requests end all the time, another place does as well: calls look for it in the ring.
-            if self.is_idle() && (way == 0 || begun.elapsed() > PATIENCE) {
-                break;
+            let others_come = kept.len() > first && begun.elapsed() > PATIENCE;
+            if self.is_idle() && (way == 0 || others_come) {
+                return Ok(());
             }
             if begun.elapsed() > LONGEST {
                 return Err(lacking("events"));
@@ -168,7 +183,13 @@ impl<'r, 't> Worker<'r, 't> {
             if way == 0 || (self.submit(way)? == 0 && self.submit_anywhere(way)? == 0) {
                 std::thread::sleep(LOOK_AGAIN);
             }
+            tail = self.gather(kept)?;
         }
+    }
+
+    /// Puts events into the ring, behind which nothing is but what has come meanwhile.
+    fn fill(&mut self, mut kept: Vec<u8>) -> Result<Head> {
+        let begun = Instant::now();
         let wanted = (kept.len() / EVENT) as u32;
         let mut filled = 0;
         while filled < wanted {

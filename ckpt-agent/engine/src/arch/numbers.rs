@@ -48,6 +48,8 @@ pub struct Numbers {
     pub rt_sigtimedwait: i64,
     /// io_getevents(2)
     pub io_getevents: i64,
+    /// io_pgetevents(2), which a stop does not end
+    pub io_pgetevents: i64,
     /// Calls of sockets that may wait: read, write, readv, writev, connect, accept, accept4, those that send and those that
     /// receive, and socketcall(2), which does the work of all.
     pub of_sockets: &'static [i64],
@@ -166,7 +168,7 @@ impl Numbers {
             Some(Timeout::Timespec(5, Width::Word))
         } else if number == self.rt_sigtimedwait {
             Some(Timeout::Timespec(2, Width::Word))
-        } else if number == self.io_getevents {
+        } else if [self.io_getevents, self.io_pgetevents].contains(&number) {
             Some(Timeout::Timespec(4, Width::Word))
         } else if number == self.futex && arguments[1] & FUTEX_COMMAND == 0 {
             Some(Timeout::Timespec(3, Width::Word))
@@ -227,7 +229,9 @@ impl Numbers {
             number if number == self.futex => wide.futex,
             number if Some(number) == self.semtimedop => wide.semtimedop,
             number if number == self.rt_sigtimedwait => wide.rt_sigtimedwait,
-            number if number == self.io_getevents => wide.io_pgetevents,
+            number if [self.io_getevents, self.io_pgetevents].contains(&number) => {
+                wide.io_pgetevents
+            }
             number => number,
         };
         call

@@ -129,7 +129,7 @@ impl Pagemap {
             ..ScanArguments::default()
         };
         let mut found = Vec::new();
-        let scanned = self.scan(wanted, start, end, |region| {
+        let scanned = self.scan(wanted, &[(start, end)], |region| {
             join(&mut found, region.start, region.end);
             Ok(())
         });
@@ -156,20 +156,18 @@ impl Pagemap {
             ..ScanArguments::default()
         };
         let mut found = Watched::default();
-        for (start, end) in memory {
-            self.scan(wanted, *start, *end, |region| {
-                let is_watched = region.categories & category::WATCHED != 0;
-                let is_marked = region.categories & category::WRITTEN == 0;
-                if !is_watched {
-                    join(&mut found.unwatched, region.start, region.end);
-                }
-                if is_marked {
-                    let kind = if is_watched { &mut found.unwritten } else { &mut found.marked };
-                    join(kind, region.start, region.end);
-                }
-                Ok(())
-            })?;
-        }
+        self.scan(wanted, memory, |region| {
+            let is_watched = region.categories & category::WATCHED != 0;
+            let is_marked = region.categories & category::WRITTEN == 0;
+            if !is_watched {
+                join(&mut found.unwatched, region.start, region.end);
+            }
+            if is_marked {
+                let kind = if is_watched { &mut found.unwritten } else { &mut found.marked };
+                join(kind, region.start, region.end);
+            }
+            Ok(())
+        })?;
         Ok(found)
     }
 
@@ -191,12 +189,10 @@ impl Pagemap {
             ..ScanArguments::default()
         };
         let mut protected = Vec::new();
-        for (start, end) in memory {
-            self.scan(wanted, *start, *end, |region| {
-                join(&mut protected, region.start, region.end);
-                Ok(())
-            })?;
-        }
+        self.scan(wanted, memory, |region| {
+            join(&mut protected, region.start, region.end);
+            Ok(())
+        })?;
         Ok(protected)
     }
 
@@ -214,7 +210,7 @@ impl Pagemap {
             ..ScanArguments::default()
         };
         let mut found = Stored::default();
-        self.scan(wanted, start, end, |region| {
+        self.scan(wanted, &[(start, end)], |region| {
             if region.categories & category::PRESENT != 0 {
                 join(&mut found.pages, region.start, region.end);
                 return Ok(());
@@ -232,19 +228,28 @@ impl Pagemap {
         Ok(found)
     }
 
-    /// Has the kernel look for pages of the wanted categories between two addresses.
+    /// Has the kernel look for pages of the wanted categories between these addresses.
     fn scan(
         &self,
         wanted: ScanArguments,
-        start: u64,
-        end: u64,
+        memory: &[(u64, u64)],
         mut each: impl FnMut(&Region) -> Result<()>,
     ) -> Result<()> {
         let mut regions = vec![Region::default(); REGIONS];
+        memory.iter().try_for_each(|range| self.scan_one(wanted, *range, &mut regions, &mut each))
+    }
+
+    fn scan_one(
+        &self,
+        wanted: ScanArguments,
+        (start, end): (u64, u64),
+        regions: &mut [Region],
+        each: &mut impl FnMut(&Region) -> Result<()>,
+    ) -> Result<()> {
         let mut arguments = ScanArguments {
             size: size_of::<ScanArguments>() as u64,
             end,
-            vec_len: REGIONS as u64,
+            vec_len: regions.len() as u64,
             walk_end: start,
             ..wanted
         };
@@ -257,7 +262,7 @@ impl Pagemap {
             };
             let count = Errno::result(answer)
                 .map_err(|errno| EngineError::system("PAGEMAP_SCAN", &self.path, errno))?;
-            regions.iter().take(count as usize).try_for_each(&mut each)?;
+            regions.iter().take(count as usize).try_for_each(&mut *each)?;
             if arguments.walk_end <= arguments.start {
                 break;
             }

@@ -205,8 +205,12 @@ fn put_areas(
         }
         map(area, image, files, page, &mut calls)?;
         // How large its pages are is decided when each is first written: by the content, before all other advice is given.
-        let sizes = [libc::MADV_HUGEPAGE, libc::MADV_NOHUGEPAGE];
-        for value in area.advice.advise.iter().filter(|value| sizes.contains(*value)) {
+        // A process that is to have no huge ones at all (PR_SET_THP_DISABLE) is told so later.
+        let is_due = |value: &&i32| match **value {
+            libc::MADV_HUGEPAGE => !image.thp_disable,
+            value => value == libc::MADV_NOHUGEPAGE,
+        };
+        for value in area.advice.advise.iter().filter(is_due) {
             let arguments = [area.start, area.end - area.start, *value as u64];
             advice.add(libc::SYS_madvise, &arguments);
         }

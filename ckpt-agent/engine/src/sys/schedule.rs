@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::Schedule;
-use super::abi;
+use super::{abi, processors};
 
 fn failed(call: &'static str, tid: i32) -> impl Fn(Errno) -> EngineError {
     move |errno| match errno {
@@ -63,6 +63,14 @@ impl Visit {
         let before =
             sched_getaffinity(Pid::from_raw(tid)).map_err(failed("sched_getaffinity", tid))?;
         Ok(Self { tid, before })
+    }
+
+    /// Processors where it may have been: first those where it may run now.
+    pub fn processors(&self) -> Vec<u32> {
+        let is_own = |number: &u32| self.before.is_set(*number as usize).unwrap_or(false);
+        let all = (0..CpuSet::count() as u32).filter(is_own);
+        let others = processors::for_all().into_iter().filter(|number| !is_own(number));
+        all.chain(others).collect()
     }
 
     /// Has it run on this processor alone. `false`: it may not.

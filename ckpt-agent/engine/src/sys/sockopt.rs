@@ -45,7 +45,8 @@ pub fn get_bytes(fd: impl AsFd, level: i32, name: i32, capacity: usize) -> io::R
 /// An option into as much room as there is, and what of it was filled.
 fn read_into(fd: impl AsFd, level: i32, name: i32, room: &mut [u8]) -> io::Result<&[u8]> {
     let length = exchange_bytes(fd, level, name, room)?;
-    Ok(room.get(..length).unwrap_or_default())
+    // Netlink tells how much there would be (NETLINK_LIST_MEMBERSHIPS).
+    Ok(room.get(..length.min(room.len())).unwrap_or_default())
 }
 
 /// An option that is asked for by the first bytes of `value`, which takes the answer; returns the answer's length.

@@ -101,6 +101,7 @@ impl Architecture for Aarch64 {
         ipc: None,
         rt_sigtimedwait: 137,
         io_getevents: 4,
+        io_pgetevents: 292,
         of_sockets: &[63, 64, 65, 66, 202, 203, 206, 207, 211, 212, 242, 243, 269],
         wide: None,
     };

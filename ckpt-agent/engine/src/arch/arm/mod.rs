@@ -127,6 +127,7 @@ impl Architecture for Arm {
         ipc: None,
         rt_sigtimedwait: 177,
         io_getevents: 245,
+        io_pgetevents: 399,
         of_sockets: &[3, 4, 145, 146, 283, 285, 290, 292, 296, 297, 365, 366, 374, 417],
         wide: Some(WIDE),
     };

@@ -123,6 +123,7 @@ impl Architecture for X86 {
         ipc: Some(117),
         rt_sigtimedwait: 177,
         io_getevents: 247,
+        io_pgetevents: 385,
         of_sockets: &[3, 4, 145, 146, 102, 337, 345, 362, 364, 369, 370, 371, 372, 417],
         wide: Some(WIDE),
     };

@@ -62,6 +62,7 @@ impl Architecture for X86_64 {
         ipc: None,
         rt_sigtimedwait: 128,
         io_getevents: 208,
+        io_pgetevents: 333,
         of_sockets: &[0, 1, 19, 20, 42, 43, 44, 45, 46, 47, 288, 299, 307],
         wide: None,
     };
