@@ -9,6 +9,7 @@ mod audit;
 mod common;
 mod grants;
 mod logins;
+mod partners;
 #[path = "../common/prompt.rs"]
 mod prompt;
 mod rehearsals;

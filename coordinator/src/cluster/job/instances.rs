@@ -7,6 +7,7 @@ use super::partners::{self, Partners};
 use super::resting::Rest;
 use super::roster::enter;
 use crate::cluster::entry::InstanceRecord;
+use crate::cluster::members::Member;
 use crate::cluster::shared::Shared;
 use crate::fault;
 use protocol::agent::{ExitKind, InstanceId};
@@ -200,22 +201,26 @@ impl Job {
         shared: &Shared,
         node: &NodeName,
     ) -> Vec<NodeName> {
-        let Live { partners, instances, .. } = &mut self.live;
-        partners.look(&self.ledger, &shared.members, instances.keys().copied());
+        let Live { partners, by_node, .. } = &mut self.live;
+        partners.look(&self.ledger, &shared.members, by_node);
         partners.choose(node, self.ledger.settings().copies)
     }
 
-    /// Replaces partners that can't be reached, and finds the ones that were lacking.
+    /// Replaces partners that can't be reached, and finds the ones that were lacking. An instance whose own machine can't be
+    /// reached keeps its own until that is back: when all machines come back one after the other, the first would become the
+    /// partner of all the others otherwise.
     pub(in crate::cluster) fn renew_partners(&mut self, shared: &mut Shared) {
         let copies = self.ledger.settings().copies;
         let wanted = partners::wanted(copies);
-        let Live { partners, instances, .. } = &mut self.live;
-        partners.look(&self.ledger, &shared.members, instances.keys().copied());
+        let Live { partners, instances, by_node, .. } = &mut self.live;
+        partners.look(&self.ledger, &shared.members, by_node);
         for number in partners.doubtful() {
             let Some(instance) = instances.get_mut(&number) else { continue };
             let good = |node: &NodeName| shared.members.is_usable(node);
             let is_good = instance.partners.len() == wanted && instance.partners.iter().all(good);
-            if is_good || instance.stage == Stage::Ended {
+            let is_reached =
+                shared.members.get(&instance.record.node).is_some_and(Member::is_connected);
+            if is_good || instance.stage == Stage::Ended || !is_reached {
                 continue;
             }
             // Its own choice so far is not to count against it.

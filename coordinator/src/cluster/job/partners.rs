@@ -59,12 +59,12 @@ impl Partners {
         }
     }
 
-    /// Looks at the members that have changed since this was done last.
+    /// Looks at the members that have changed since this was done last. `by_node`: instances by their machines.
     pub(super) fn look(
         &mut self,
         ledger: &Ledger,
         members: &Members,
-        instances: impl Iterator<Item = InstanceId>,
+        by_node: &BTreeMap<NodeName, BTreeSet<InstanceId>>,
     ) {
         let settings = ledger.settings();
         let (revision, trust, copies) = (members.revision(), settings.trust, settings.copies);
@@ -76,6 +76,7 @@ impl Partners {
                 for name in changed {
                     self.consider(name, ledger, members);
                     self.doubtful.extend(self.of.get(name).into_iter().flatten());
+                    self.doubtful.extend(by_node.get(name).into_iter().flatten());
                 }
             }
             None => {
@@ -83,7 +84,7 @@ impl Partners {
                 self.slotless.clear();
                 self.by_load.clear();
                 members.iter().for_each(|(name, _)| self.consider(name, ledger, members));
-                self.doubtful.extend(instances);
+                self.doubtful.extend(by_node.values().flatten());
             }
         }
     }
