@@ -53,6 +53,8 @@ fn lacking(stage: &Stage, source: &str) -> Result<(), Failure> {
     running.kill()?;
     stage.expect_gone()?;
     drop(lent);
+    // However many the machine allows.
+    let _none = HugePages::lend(0);
     let running = stage.restart(&[])?;
     let said = "ordinary pages instead of";
     // For a program that looks at how large its pages are.
