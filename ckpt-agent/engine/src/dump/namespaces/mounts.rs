@@ -142,8 +142,7 @@ impl Plan<'_> {
                 Some((.., of_job)) if self.is_wider(mount, of_job) => self.make(place),
                 Some((path, of_job)) => self.bind(place, path, of_job),
                 None => {
-                    let what = format_args!("{} of something that the job has nowhere", mount.at);
-                    Err(with(what))
+                    Err(with(format_args!("{} of something that the job has nowhere", mount.at)))
                 }
             };
         }
