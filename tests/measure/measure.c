@@ -13,15 +13,17 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "many.h"
 #include "results.h"
 
 enum {
 	PAGE = 4096,
 	/* A pause that is longer than any the scheduler makes. */
 	LEAST_GAP_NS = 100 * 1000 * 1000,
+	/* Descriptors beside those that are counted. */
+	SPARE = 256,
 };
 
 static unsigned char *map(size_t bytes, int sharing)
@@ -92,13 +94,6 @@ static void measure_copy(const unsigned char *memory, size_t bytes)
 	free(copy);
 }
 
-static void *idle(void *nothing)
-{
-	for (;;)
-		pause();
-	return nothing;
-}
-
 /* Tells when it ran again after it had stood still. */
 static void watch(void)
 {
@@ -126,29 +121,10 @@ static void share(unsigned char *memory, size_t bytes)
 	idle(NULL);
 }
 
-/* Children that do nothing, and end with this process. */
-static void have_children(int count)
-{
-	while (count-- > 0) {
-		pid_t child = fork();
-		if (child < 0)
-			die("fork");
-		if (child == 0) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			idle(NULL);
-		}
-	}
-}
-
 /* So many descriptors, of pipes without anything in them. */
 static void have_descriptors(int count)
 {
-	struct rlimit most;
-	if (getrlimit(RLIMIT_NOFILE, &most) != 0)
-		die("getrlimit");
-	most.rlim_cur = most.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &most) != 0)
-		die("setrlimit");
+	raise_limit((rlim_t)count + SPARE);
 	for (int ends[2]; count > 0; count -= 2) {
 		if (pipe2(ends, O_CLOEXEC) != 0)
 			die("pipe2");
@@ -193,7 +169,7 @@ int main(int argc, char **argv)
 	fill(shared, shared_bytes, 2);
 	if (shared)
 		share(shared, shared_bytes);
-	have_children(processes - 1);
+	make_processes(processes - 1);
 	have_descriptors(descriptors);
 	for (int thread = 1; thread < threads; thread++) {
 		pthread_t id;

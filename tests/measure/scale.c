@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "many.h"
 #include "results.h"
 
 enum {
@@ -33,39 +34,6 @@ enum {
 	/* Descriptors beside those that are counted. */
 	SPARE = 256,
 };
-
-/* As many descriptors as are asked for, where a privilege allows it; else what is allowed. */
-static void raise_limit(rlim_t wanted)
-{
-	struct rlimit files;
-	if (getrlimit(RLIMIT_NOFILE, &files) != 0)
-		die("getrlimit");
-	const struct rlimit more = { wanted, wanted };
-	files.rlim_cur = files.rlim_max;
-	if ((wanted <= files.rlim_max || setrlimit(RLIMIT_NOFILE, &more) != 0) && setrlimit(RLIMIT_NOFILE, &files) != 0)
-		die("setrlimit");
-}
-
-static void *idle(void *nothing)
-{
-	for (;;)
-		pause();
-	return nothing;
-}
-
-/* Children that wait. */
-static void make_processes(long count)
-{
-	for (long made = 0; made < count; made++) {
-		pid_t child = fork();
-		if (child < 0)
-			die("fork");
-		if (child == 0) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			idle(NULL);
-		}
-	}
-}
 
 /* What the kernel takes at least: to make each and to see its end. */
 static void processes_alone(long count)
