@@ -131,7 +131,7 @@ fn shared(setting: &Setting) -> Result<Vec<Figure>, Failure> {
         pause,
         Some(copy),
         ratio,
-        (Sense::AtMost, 1.5),
+        (Sense::AtMost, 0.75),
     )])
 }
 

@@ -6,16 +6,14 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::InodeId;
-use super::super::inodes::copying::{Bytes, Copying};
-use super::super::inodes::{content, segments, take_attributes};
-use super::super::objects::{BlobData, DumpContext, Extent};
+use super::super::inodes::copying::Copying;
+use super::super::inodes::{content, in_pieces, segments, take_attributes};
+use super::super::objects::{BlobData, DumpContext};
 use super::super::sys::stat::modified_ns_of;
 use super::super::trace::{ProcessMemory, Remote};
 use super::areas::{Window, has_content};
 use super::mapped_file::open;
 
-/// Bytes copied by one task.
-const PIECE: u64 = 4 * 1024 * 1024;
 /// Pages asked about by one mincore(2).
 const ASK: u64 = 64 * 1024;
 
@@ -101,57 +99,6 @@ pub fn read_window(
     read_windows(&[window], copying, &mut resident_of)
 }
 
-fn cut(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut pieces = Vec::new();
-    for &(mut start, end) in ranges {
-        while start < end {
-            let stop = end.min(start + PIECE);
-            pieces.push((start, stop));
-            start = stop;
-        }
-    }
-    pieces
-}
-
-/// Runs `read` over all pieces with as many threads as there are cores.
-fn in_parallel(
-    pieces: &[(u64, u64)],
-    read: impl Fn(u64, u64) -> Result<Bytes> + Sync,
-) -> Result<Vec<Extent>> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(pieces.len());
-    if workers <= 1 {
-        return pieces
-            .iter()
-            .map(|&(start, end)| Ok(Extent { offset: start, bytes: read(start, end)? }))
-            .collect();
-    }
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let mut parts: Vec<Result<Vec<Extent>>> = Vec::new();
-    std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..workers)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut extents = Vec::new();
-                    loop {
-                        let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                        let Some(&(start, end)) = pieces.get(index) else { return Ok(extents) };
-                        extents.push(Extent { offset: start, bytes: read(start, end)? });
-                    }
-                })
-            })
-            .collect();
-        for handle in handles {
-            parts.push(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-    });
-    let mut extents = Vec::with_capacity(pieces.len());
-    for part in parts {
-        extents.extend(part?);
-    }
-    extents.sort_by_key(|extent| extent.offset);
-    Ok(extents)
-}
-
 /// Copies through the memory of processes that have the inode mapped; parts that nobody has
 /// mapped cannot be seen by anybody either.
 fn read_windows(
@@ -191,13 +138,13 @@ fn read_windows(
         let place = copying.place(ranges.iter().map(|(start, end)| end - start).sum())?;
         let host_pid = window.host_pid;
         let read = |start: u64, end: u64| {
-            let mut bytes = vec![0; (end - start) as usize];
+            let mut bytes = copying.memory((end - start) as usize)?;
             let address = start - mapping.offset + mapping.start;
             ProcessMemory::of(host_pid).read(address, &mut bytes)?;
             copying.count(bytes.len());
             place.keep(bytes)
         };
-        data.extents.extend(in_parallel(&cut(&ranges), read)?);
+        data.extents.extend(in_pieces(&ranges, copying.threads(), read)?);
         covered.push(range);
     }
     data.extents.sort_by_key(|extent| extent.offset);

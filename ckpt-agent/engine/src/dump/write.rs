@@ -59,6 +59,7 @@ pub fn write_image(
     options: &WriterOptions,
     progress: &AtomicU64,
 ) -> Result<(SealedCheckpoint, ImageSummary, Vec<String>)> {
+    data.context.copying.clear_room();
     let packing = debug_span!("pack").entered();
     doing::begin("reading detached files", Thing::Job);
     detached::carry(&mut data)?;

@@ -11,6 +11,8 @@ use std::sync::{Arc, OnceLock};
 use nix::sys::statvfs::statvfs;
 
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::proc::Members;
+use super::room::{Room, least_shared};
 
 /// Of the free memory copies take three quarters at most, where they can lie on disk.
 const KEPT_FREE: u64 = 4;
@@ -26,6 +28,14 @@ pub struct Copying {
     pub folder: Option<PathBuf>,
     /// Bytes that had to go to disk.
     on_disk: Arc<AtomicU64>,
+    /// Memory for them that is there already.
+    room: Room,
+    /// How much memory was asked for.
+    asked: Arc<AtomicU64>,
+    /// As much as one before this has asked for; 0: that is not known.
+    expected: u64,
+    /// The job runs meanwhile, and has processors of its own to use.
+    one_by_one: bool,
 }
 
 impl Copying {
@@ -34,9 +44,46 @@ impl Copying {
         Self { folder: Some(folder), ..Self::default() }
     }
 
-    /// The same, with everything in memory.
-    pub fn in_memory(&self) -> Self {
-        Self { folder: None, ..self.clone() }
+    /// As much as another one did, presumably.
+    #[must_use]
+    pub fn after(self, other: &Self) -> Self {
+        Self { expected: other.asked.load(Ordering::Relaxed), ..self }
+    }
+
+    /// The same, with everything in memory, while the job runs: by one thread.
+    pub fn ahead(&self) -> Self {
+        Self { folder: None, one_by_one: true, asked: Arc::default(), ..self.clone() }
+    }
+
+    /// Makes room for what will presumably be copied while the job stands. It runs still.
+    pub fn make_room(&mut self, members: &Members) {
+        let expected = match self.expected {
+            0 => least_shared(members),
+            known => known,
+        };
+        self.room = Room::for_bytes(expected);
+    }
+
+    /// Gives back what is left of that room.
+    pub fn clear_room(&self) {
+        self.room.clear();
+    }
+
+    /// Memory for so many bytes: zeros, to be overwritten.
+    ///
+    /// # Errors
+    /// A refusal where there is none.
+    pub fn memory(&self, length: usize) -> Result<Vec<u8>> {
+        self.asked.fetch_add(length as u64, Ordering::Relaxed);
+        self.room.take(length)
+    }
+
+    /// By how many threads.
+    pub fn threads(&self) -> usize {
+        match self.one_by_one {
+            true => 1,
+            false => std::thread::available_parallelism().map_or(1, usize::from),
+        }
     }
 
     /// Counts so many bytes as copied.
@@ -56,7 +103,7 @@ impl Copying {
     pub fn place(&self, wanted: u64) -> Result<Place> {
         let available = match goes_to_disk() && self.folder.is_some() {
             true => 0,
-            false => available_memory().unwrap_or(u64::MAX),
+            false => available_memory().map_or(u64::MAX, |free| free + self.room.bytes()),
         };
         self.place_in(wanted, available)
     }

@@ -7,12 +7,15 @@ pub(super) mod content;
 pub mod copying;
 mod extended;
 mod huge;
+mod pieces;
 mod restore;
+pub(super) mod room;
 pub mod segments;
 
 pub use ahead::content_of;
 pub use content::read as read_content;
 pub use extended::{put as put_attributes, take as take_attributes};
+pub(super) use pieces::in_pieces;
 pub use restore::{KEPT_MODE, make_parents, restore_all, seal_all};
 
 use std::os::fd::BorrowedFd;

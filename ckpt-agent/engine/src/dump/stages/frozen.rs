@@ -66,7 +66,7 @@ struct Looked {
 ///
 /// # Errors
 /// As [`freeze`].
-pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
+pub fn freeze_job(mut settings: DumpSettings) -> Result<Frozen> {
     let copies = {
         let _reading = debug_span!("read ahead").entered();
         doing::begin("reading files ahead", Thing::Job);
@@ -80,6 +80,10 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
             copying: &settings.copying,
         })
     };
+    {
+        let _making = debug_span!("make room").entered();
+        settings.copying.make_room(&settings.members);
+    }
     let looking = debug_span!("look").entered();
     settings.members.gather()?;
     let ahead = Ahead::begin();

@@ -132,7 +132,7 @@ impl Copies {
         let busy = Busy::of(order.members, |key| order.seen.files.contains_key(&key))?;
         let mut budget = Budget::new(order);
         // What has no room there is not worth the way to the disk.
-        let copying = order.copying.in_memory();
+        let copying = order.copying.ahead();
         let user = order.user;
         let _acting =
             user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;

@@ -266,7 +266,7 @@ impl Tracer {
                 let (job, number) = (self.name.as_str(), checkpoint);
                 self.checkpoint = Some(debug_span!("checkpoint", job, number).entered());
                 self.touch(false);
-                self.copying = Copying::with(self.job_dir.clone());
+                self.copying = Copying::with(self.job_dir.clone()).after(&self.copying);
                 let _moving = self.report_copying(checkpoint);
                 self.step(checkpoint, Step::Freeze, Self::freeze);
             }
