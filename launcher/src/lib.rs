@@ -8,6 +8,7 @@
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
 //! - `client`: what commands say to the process that runs a job, a cluster's or its launcher.
 //! - `cluster`: the commands where the machine belongs to a cluster.
+//! - `mpi`: run times of MPI, and what their launchers are told.
 //! - `out`: what commands print.
 //! - `recipients`: archives that are encrypted for somebody.
 //! - `tables`, `text`: text for people.
@@ -22,6 +23,7 @@ mod cluster;
 mod commands;
 mod failure;
 pub mod jobs;
+mod mpi;
 mod out;
 mod recipients;
 mod session;

@@ -17,8 +17,8 @@ use ckpt_engine::split::standin::become_remote_shell;
 
 /// Variables that go along: those by which MPI run times configure what they start, and what is needed
 /// to find programs.
-const PREFIXES: [&str; 8] =
-    ["OMPI_", "PMIX_", "PMI_", "PRTE_", "UCX_", "MPIR_", "MPICH_", "HYDRA_"];
+const PREFIXES: [&str; 10] =
+    ["OMPI_", "PMIX_", "PMI_", "PRTE_", "UCX_", "MPIR_", "MPICH_", "HYDRA_", "I_MPI_", "FI_"];
 const NAMES: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "LANG"];
 
 /// The status by which ssh says that it could not do its part.

@@ -73,10 +73,8 @@ Examples:
   ckptd run --interval 300 --name fold -- ./fold --steps 1000000
   ckptd run --interval 0 ./simulate     checkpoints only by 'ckptd checkpoint'
 
-If COMMAND is Open MPI's mpirun, these variables are set for it unless you set them: \
-OMPI_MCA_btl=self,tcp PMIX_MCA_gds=hash OMPI_MCA_mpi_preconnect_mpi=1 \
-OMPI_MCA_hwloc_base_binding_policy=none, so that its ranks can be separated. \
-'--placement node' leaves shared memory on.")]
+If COMMAND launches MPI jobs, variables are set for it unless you set them, so that its ranks can be separated: \
+'ckptd doctor --mpi' lists them. '--placement node' leaves shared memory on.")]
     Run(RunArguments),
     /// Make a job of a process that runs already, with all that descend from it, and take checkpoints of it.
     ///
@@ -331,11 +329,20 @@ Example:
     },
     /// Tell what this machine can do, and what each missing feature costs.
     ///
-    /// Exit status 0 where jobs can be run, checkpointed and restarted here, 1 where they can't.
+    /// Exit status 0 where jobs can be run, checkpointed and restarted here, 1 where they can't; with '--mpi', 1 where ckptd
+    /// does not know the run time.
+    #[command(after_long_help = "\
+Examples:
+  ckptd doctor
+  ckptd doctor --mpi                    of the 'mpirun' that would be found
+  ckptd doctor --mpi ~/venv/bin/mpiexec")]
     Doctor {
         /// The engine that is asked about.
         #[arg(long, value_enum, default_value_t = EngineSetting::Native)]
         engine: EngineSetting,
+        /// Tell instead which run time of MPI a launcher belongs to, and what its ranks will be told.
+        #[arg(long, value_name = "LAUNCHER", num_args = 0..=1, default_missing_value = "mpirun", conflicts_with = "engine")]
+        mpi: Option<OsString>,
         /// How it is printed.
         #[command(flatten)]
         list: ListArguments,

@@ -1,11 +1,9 @@
 //! Commands on a cluster: how it is found, and what is said to it.
 //!
 //! - [`Cluster`]: a way to it, through the socket of this machine's agent or coordinator.
-//! - `mpi`: what Open MPI's mpirun is told.
 //! - `listing`: listings for people.
 
 pub mod listing;
-pub mod mpi;
 
 use crate::client::foreground::Host;
 use crate::client::link::{Link, LinkError, ShortPath};

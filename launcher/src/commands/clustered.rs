@@ -6,8 +6,9 @@ use crate::cli::{
     RestartArguments, RunArguments,
 };
 use crate::client::foreground::{self, Foreground, InputFrom};
-use crate::cluster::{self, Cluster, listing};
+use crate::cluster::{Cluster, listing};
 use crate::failure::Failure;
+use crate::mpi;
 use crate::session;
 use protocol::cluster::NodeName;
 use protocol::cluster::client::{Ask, RestartRequest, RunRequest};
@@ -18,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// What `run` found out before it knew where the job is to run.
 pub struct Prepared {
-    /// The program, as it will be found.
-    pub found: PathBuf,
+    /// What it is if it launches MPI jobs.
+    pub launcher: Option<mpi::Found>,
     /// Where it was asked for.
     pub directory: PathBuf,
     /// The environment of the job.
@@ -35,20 +36,16 @@ pub fn run(
     mut arguments: RunArguments,
     prepared: Prepared,
 ) -> Result<u8, Failure> {
-    let Prepared { found, directory, mut environment, kept } = prepared;
+    let Prepared { launcher, directory, mut environment, kept } = prepared;
     let program = arguments.command.first().cloned().unwrap_or_default();
     let what = format!("run {}", program.to_string_lossy());
     let settings = changed(JobSettings::default(), &arguments.options)?;
     let settings = JobSettings { cpu_baseline: arguments.cpu_baseline, ..settings };
-    let nodes = cluster.listing(&what, &Ask::Nodes)?;
-    cluster::mpi::prepare(
-        &mut arguments.command,
-        &found,
-        &directory,
-        &nodes,
-        &settings,
-        &mut environment,
-    );
+    if let Some(launcher) = &launcher {
+        let nodes = cluster.listing(&what, &Ask::Nodes)?;
+        let command = &mut arguments.command;
+        mpi::launch(launcher, command, &directory, &nodes, &settings, &mut environment);
+    }
     let (mut launch, input) = launch(arguments.command, environment, directory, arguments.detach);
     launch.kept = kept;
     let request = RunRequest { name: arguments.name, launch, settings, detach: arguments.detach };

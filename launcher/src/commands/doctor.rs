@@ -4,6 +4,7 @@ use super::{Context, print, print_json};
 use crate::cli::{EngineSetting, ListArguments};
 use crate::failure::Failure;
 use ckpt_agent::doctor::{self, Check, Report, State};
+use std::ffi::OsStr;
 
 /// Exit status where jobs cannot be run and checkpointed here.
 const EXIT_UNABLE: u8 = 1;
@@ -24,6 +25,18 @@ pub fn perform(
         print(&describe(&report))?;
     }
     Ok(if report.able { 0 } else { EXIT_UNABLE })
+}
+
+/// What run time of MPI a launcher belongs to. Exit status 0 where that is known.
+pub fn mpi(launcher: &OsStr, list: ListArguments) -> Result<u8, Failure> {
+    let environment: Vec<_> = std::env::vars_os().collect();
+    let report = crate::mpi::report::of(launcher, &environment);
+    if list.json {
+        print_json(&report)?;
+    } else {
+        print(&report.describe())?;
+    }
+    Ok(if report.known.is_some() { 0 } else { EXIT_UNABLE })
 }
 
 fn describe(report: &Report) -> String {

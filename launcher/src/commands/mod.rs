@@ -132,7 +132,8 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Completions { shell } => completions::completions(shell)?,
         #[cfg(feature = "manual")]
         Command::Man { folder } => completions::manual(&folder)?,
-        Command::Doctor { engine, list } => return doctor::perform(&context, engine, list),
+        Command::Doctor { mpi: Some(launcher), list, .. } => return doctor::mpi(&launcher, list),
+        Command::Doctor { engine, list, .. } => return doctor::perform(&context, engine, list),
         Command::Verify { job, rehearse: true, list } => {
             return rehearse::perform(&context, &job, list);
         }

@@ -7,9 +7,10 @@ use crate::cli::{EngineSetting, Placement, RunArguments};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
-use crate::session::{self, Begin, Session, mpi};
+use crate::mpi;
+use crate::session::{self, Begin, Session};
 use protocol::launch::{Kept, LaunchSpec};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
@@ -69,19 +70,25 @@ fn perform_in(
     }
     if let Some(cluster) = cluster {
         telling::refuse_trace(&arguments.options, ON_A_CLUSTER)?;
-        if arguments.options.placement != Some(Placement::Node) {
-            let reach = mpi::Reach::Cluster;
-            let caution = mpi::prepare(OsStr::new(&program), &found, reach, &mut environment);
+        let launcher = mpi::recognise(&program, &found);
+        if let Some(launcher) = launcher.as_ref().filter(|_| !keeps_nodes_together(&arguments)) {
+            let caution = mpi::separate(launcher, mpi::Reach::Cluster, &mut environment);
             if let Some(text) = caution.filter(|_| !arguments.options.quiet) {
                 eprintln!("ckptd: {text}");
             }
         }
-        let prepared = Prepared { found, directory, environment, kept };
+        let prepared = Prepared { launcher, directory, environment, kept };
         return clustered::run(context, &cluster, arguments, prepared);
     }
     super::refuse_without_cluster(&arguments.options, arguments.detach)?;
     let _timeline = telling::trace(&what, &arguments.options)?;
-    run_here(context, arguments, Prepared { found, directory, environment, kept }, begins)
+    let launcher = mpi::recognise(&program, &found);
+    let prepared = Prepared { launcher, directory, environment, kept };
+    run_here(context, arguments, prepared, begins)
+}
+
+fn keeps_nodes_together(arguments: &RunArguments) -> bool {
+    arguments.options.placement == Some(Placement::Node)
 }
 
 fn find_program(
@@ -103,11 +110,10 @@ fn run_here(
     prepared: Prepared,
     begins: impl FnOnce(&JobFolder),
 ) -> Result<u8, Failure> {
-    let Prepared { found, directory, mut environment, kept } = prepared;
+    let Prepared { launcher, directory, mut environment, kept } = prepared;
     let settings = JobSettings::default().with(&arguments.options);
-    if settings.placement == Placement::Process {
-        let program = arguments.command.first().map(OsString::as_os_str).unwrap_or_default();
-        mpi::prepare(program, &found, mpi::Reach::Machine, &mut environment);
+    if let Some(launcher) = launcher.filter(|_| settings.placement == Placement::Process) {
+        mpi::separate(&launcher, mpi::Reach::Machine, &mut environment);
     }
     let (job, _lock) = context.state.create(
         arguments.name.as_deref(),

@@ -4,7 +4,6 @@ mod attached;
 pub mod callers;
 mod input;
 mod joblog;
-pub mod mpi;
 mod output;
 mod rehearsals;
 mod runner;

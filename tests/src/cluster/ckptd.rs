@@ -440,8 +440,23 @@ impl Ckptd {
         options: &[&str],
         command: &[&str],
     ) -> Result<ClusterJob<'_>, Failure> {
+        self.run_in(number, name, &[], options, command)
+    }
+
+    /// The same, with variables of its environment.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub fn run_in(
+        &self,
+        number: usize,
+        name: &str,
+        environment: &[(&str, &str)],
+        options: &[&str],
+        command: &[&str],
+    ) -> Result<ClusterJob<'_>, Failure> {
         let words = [&["ckptd", "run", "--name", name], options, &["--"], command].concat();
-        let launcher = self.node(number).spawn(&words, &[])?;
+        let launcher = self.node(number).spawn(&words, environment)?;
         Ok(ClusterJob::new(self, name, launcher))
     }
 

@@ -36,6 +36,8 @@ pub use wait::until;
 
 use hub::Hub;
 
+/// Where nodes find programs.
+pub const PATH: &str = "/mnt/shared:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// A node's home directory.
 pub const HOME: &str = "/mnt/home";
 /// Where commands on a node start.

@@ -12,7 +12,7 @@ use super::background::Background;
 use super::group::{Group, Share};
 use super::hub::{self, Hub};
 use super::inside::hub::BRIDGE;
-use super::{CKPTD_DIR, HOME, SHARED, WORK, failure};
+use super::{CKPTD_DIR, HOME, PATH, WORK, failure};
 use crate::job::Failure;
 
 /// How long a command may take that is run to its end.
@@ -261,8 +261,7 @@ impl Node {
         command.arg("--").args(words);
         command.env_clear().env("HOME", HOME).env("CKPTD_DIR", CKPTD_DIR);
         command.envs([("USER", "root"), ("LOGNAME", "root"), ("LANG", "C.UTF-8")]);
-        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-        command.env("PATH", format!("{SHARED}:{path}"));
+        command.env("PATH", PATH);
         // A node's user is its root.
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.envs(environment.iter().copied());

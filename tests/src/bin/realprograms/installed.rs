@@ -1,5 +1,7 @@
 //! The jobs of programs that are large or not everywhere: they run where somebody has installed them.
 
+use std::path::Path;
+
 use ckptd_tests::workspace::Workspace;
 
 use super::END;
@@ -13,7 +15,17 @@ pub fn jobs(workspace: &Workspace) -> Vec<Real> {
         command.extend([real.join(script).display().to_string(), END.to_owned()]);
         Real { needs, ..Real::new(name, command, "started", answer) }
     };
+    let allreduce = real.join("allreduce.py").display().to_string();
+    let mpi = |name, needs: &'static [&'static str; 1], options: &[&str]| {
+        let python = Path::new(needs[0]).with_file_name("python").display().to_string();
+        let launch = [&needs[..], options, &["-n", "3"], &[&python, &allreduce, END]].concat();
+        let command = launch.into_iter().map(str::to_owned).collect();
+        Real { needs, ..Real::new(name, command, "rank 2 of 3", "allreduce: right") }
+    };
     vec![
+        mpi("openmpi5", &[OPEN_MPI_5], &["--oversubscribe"]),
+        mpi("mpich5", &[MPICH_5], &[]),
+        mpi("intelmpi", &[INTEL_MPI], &[]),
         job("pytorch", "/usr/bin/python3", "pytorch.py", "torch: right", &[TORCH]),
         job("lammps", "bash", "lammps.sh", "lammps: right", &["lmp"]),
         job(
@@ -39,3 +51,8 @@ pub fn jobs(workspace: &Workspace) -> Vec<Real> {
 const TORCH: &str = "/usr/lib/python3/dist-packages/torch";
 /// A pseudopotential that comes with Debian's Quantum ESPRESSO.
 const SILICON: &str = "/usr/share/espresso/pseudo/Si.pz-vbc.UPF";
+/// Run times of MPI of the Python package index, as tests/install installs them.
+const OPEN_MPI_5: &str = "/var/cache/ckptd-tests/mpi/openmpi/bin/mpirun";
+const MPICH_5: &str = "/var/cache/ckptd-tests/mpi/mpich/bin/mpiexec";
+/// Its mpirun is a script that needs the others in PATH.
+const INTEL_MPI: &str = "/var/cache/ckptd-tests/mpi/impi-rt/bin/mpiexec";

@@ -20,6 +20,7 @@ mod members;
 mod moving;
 mod open_mpi;
 mod owners;
+mod packaged;
 mod phones;
 mod recovery;
 mod rows;
@@ -68,6 +69,7 @@ pub fn all() -> Vec<Case> {
         archives::CASES,
         faults::CASES,
         runtimes::CASES,
+        packaged::CASES,
         fallback::CASES,
         damage::CASES,
         shells::CASES,

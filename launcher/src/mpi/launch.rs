@@ -1,0 +1,243 @@
+//! What launchers of MPI jobs are told, so that their daemons start under the agents.
+
+use super::separate::set;
+use super::{Found, RunTime, find_program};
+use protocol::cluster::settings::{JobSettings, Traffic, Trust};
+use serde_json::Value;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The member of a cluster that takes processes of a job.
+#[derive(Debug, PartialEq, Eq)]
+struct Host {
+    name: String,
+    slots: u64,
+}
+
+/// Adds to the environment of a launcher, or to its options, what makes it start its daemons by `ckptd rsh`, on the members
+/// of the cluster unless the user names hosts. What the user has set stays.
+pub fn launch(
+    launcher: &Found,
+    command: &mut Vec<OsString>,
+    directory: &Path,
+    nodes: &Value,
+    settings: &JobSettings,
+    environment: &mut Vec<(OsString, OsString)>,
+) {
+    let own = std::env::current_exe().unwrap_or_else(|_| "ckptd".into()).into_os_string();
+    let profile = launcher.run_time.profile();
+    let by_variable =
+        profile.host_variables.iter().any(|name| environment.iter().any(|(set, _)| set == name));
+    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
+    let arguments = command.get(1..).unwrap_or_default();
+    let by_option = names_hosts(arguments, profile.host_options, path.as_deref(), directory);
+    let hosts = if by_variable || by_option { Vec::new() } else { hosts(nodes, settings) };
+    let told = match launcher.run_time {
+        RunTime::OpenMpi4 => open_mpi_4(own, &hosts),
+        RunTime::OpenMpi5 => open_mpi_5(own, &hosts, command),
+        RunTime::Mpich => hydra(own, &hosts, command),
+        RunTime::IntelMpi => intel(own, &hosts, command),
+    };
+    set(told.into_iter(), environment);
+}
+
+/// Variables that are to be set.
+type Told = Vec<(&'static str, OsString)>;
+
+fn remote_shell(mut own: OsString) -> OsString {
+    own.push(" rsh");
+    own
+}
+
+/// NAME:SLOTS,...
+fn with_slots(hosts: &[Host]) -> OsString {
+    let hosts: Vec<String> =
+        hosts.iter().map(|host| format!("{}:{}", host.name, host.slots)).collect();
+    hosts.join(",").into()
+}
+
+fn open_mpi_4(own: OsString, hosts: &[Host]) -> Told {
+    let mut told = vec![
+        ("OMPI_MCA_plm_rsh_agent", remote_shell(own)),
+        // mpirun starts all daemons itself: the others' machines need not find ckptd.
+        ("OMPI_MCA_plm_rsh_no_tree_spawn", "1".into()),
+        // A first connection after a move would go to where the peer was, with shared memory, too.
+        ("OMPI_MCA_mpi_preconnect_mpi", "1".into()),
+    ];
+    if !hosts.is_empty() {
+        told.push(("OMPI_MCA_orte_default_dash_host", with_slots(hosts)));
+    }
+    told
+}
+
+/// The same things by other names: its daemons are PRRTE's, which reads no hosts from a variable
+/// (prte_default_dash_host is taken from files alone, seen with 5.0.11).
+fn open_mpi_5(own: OsString, hosts: &[Host], command: &mut Vec<OsString>) -> Told {
+    if !hosts.is_empty() {
+        // Each of several programs, between which a colon stands, has hosts of its own.
+        let starts = (1..command.len()).rev().filter(|at| command[at - 1] == ":");
+        let starts: Vec<usize> = starts.chain([1]).collect();
+        for at in starts {
+            command.splice(at..at, ["--host".into(), with_slots(hosts)]);
+        }
+    }
+    vec![
+        ("PRTE_MCA_plm_ssh_agent", remote_shell(own)),
+        ("PRTE_MCA_plm_ssh_no_tree_spawn", "1".into()),
+        ("OMPI_MCA_mpi_preconnect_mpi", "1".into()),
+    ]
+}
+
+fn hydra(own: OsString, hosts: &[Host], command: &mut Vec<OsString>) -> Told {
+    if !hosts.is_empty() {
+        // No variable holds them.
+        command.splice(1..1, ["-hosts".into(), with_slots(hosts)]);
+    }
+    // Its way with rsh: with ssh it would add an option.
+    vec![
+        ("HYDRA_LAUNCHER", "rsh".into()),
+        ("HYDRA_LAUNCHER_EXEC", own),
+        ("HYDRA_LAUNCHER_EXTRA_ARGS", "rsh".into()),
+    ]
+}
+
+fn intel(own: OsString, hosts: &[Host], command: &mut Vec<OsString>) -> Told {
+    if !hosts.is_empty() {
+        command.splice(1..1, ["-hosts".into(), with_slots(hosts)]);
+    }
+    vec![
+        ("I_MPI_HYDRA_BOOTSTRAP", "rsh".into()),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC", own),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "rsh".into()),
+    ]
+}
+
+/// Whether one of these options names hosts; those behind the program that is to be run are the
+/// program's own.
+fn names_hosts(
+    arguments: &[OsString],
+    options: &[&str],
+    path: Option<&OsStr>,
+    directory: &Path,
+) -> bool {
+    for argument in arguments {
+        let text = argument.to_string_lossy();
+        match text.strip_prefix('-') {
+            Some(option) => {
+                let option = option.strip_prefix('-').unwrap_or(option);
+                if options.contains(&option) {
+                    return true;
+                }
+            }
+            None if find_program(argument, path, directory).is_some() => return false,
+            None => {}
+        }
+    }
+    false
+}
+
+/// The members that take processes of a job with such settings.
+fn hosts(nodes: &Value, settings: &JobSettings) -> Vec<Host> {
+    let Some(nodes) = nodes.as_array() else { return Vec::new() };
+    let mut hosts = Vec::new();
+    for node in nodes {
+        let name = node.get("name").and_then(Value::as_str);
+        let slots = node.get("slots").and_then(Value::as_u64).unwrap_or(0);
+        let state = node.get("state").and_then(Value::as_str);
+        let least =
+            node.get("trust").and_then(|least| protocol::json::of_value::<Trust>(least).ok());
+        let of_node = node.get("job_traffic");
+        let traffic = of_node.and_then(|how| protocol::json::of_value::<Traffic>(how).ok());
+        let takes = least.is_some_and(|least| least <= settings.trust)
+            && (settings.traffic == Traffic::Clear || traffic == Some(Traffic::Encrypted));
+        if let (Some(name), 1.., Some("alive"), true) = (name, slots, state, takes) {
+            hosts.push(Host { name: name.to_owned(), slots });
+        }
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn named(arguments: &[&str]) -> bool {
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        let path = OsStr::new("/bin:/usr/bin");
+        let options = RunTime::OpenMpi4.profile().host_options;
+        names_hosts(&arguments, options, Some(path), Path::new("/"))
+    }
+
+    #[test]
+    fn hosts_that_the_user_names_are_left_alone() {
+        assert!(named(&["-np", "4", "--host", "a,b", "sh"]));
+        assert!(named(&["-H", "a", "sh"]));
+        assert!(named(&["--hostfile", "hosts", "sh"]));
+        assert!(!named(&["-np", "4", "sh", "--host", "a"]));
+        assert!(!named(&["-np", "4"]));
+    }
+
+    /// Command and environment as they are changed.
+    fn told(run_time: RunTime, arguments: &[&str]) -> (Vec<OsString>, Vec<(OsString, OsString)>) {
+        let nodes = json!([{"name": "a", "slots": 2, "state": "alive", "trust": "root"}]);
+        let mut command: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        let (mut environment, settings) = (Vec::new(), JobSettings::default());
+        let launcher = Found { run_time, answer: String::new() };
+        launch(&launcher, &mut command, Path::new("/"), &nodes, &settings, &mut environment);
+        (command, environment)
+    }
+
+    #[test]
+    fn hydra_is_given_hosts_and_a_remote_shell() {
+        let (command, environment) = told(RunTime::Mpich, &["mpiexec.hydra", "-n", "2", "sh"]);
+        assert_eq!(command, ["mpiexec.hydra", "-hosts", "a:2", "-n", "2", "sh"]);
+        assert_eq!(environment[0], ("HYDRA_LAUNCHER".into(), "rsh".into()));
+        assert_eq!(environment.len(), 3);
+        let (command, _) = told(RunTime::Mpich, &["mpiexec.hydra", "-f", "hosts", "-n", "2", "sh"]);
+        assert_eq!(command.len(), 6);
+    }
+
+    #[test]
+    fn each_is_told_by_its_own_names() {
+        let names = |run_time| -> Vec<String> {
+            let (_, environment) = told(run_time, &["mpirun", "-n", "2", "sh"]);
+            environment.into_iter().map(|(name, _)| name.into_string().unwrap()).collect()
+        };
+        for (run_time, prefix) in [
+            (RunTime::OpenMpi4, "OMPI_MCA_orte_default_dash_host"),
+            (RunTime::OpenMpi5, "PRTE_MCA_plm_ssh_agent"),
+            (RunTime::IntelMpi, "I_MPI_HYDRA_BOOTSTRAP"),
+        ] {
+            assert!(names(run_time).iter().any(|name| name == prefix), "{prefix}");
+        }
+        let (command, environment) = told(RunTime::OpenMpi5, &["mpirun", "--host", "b", "sh"]);
+        assert_eq!((command.len(), environment.len()), (4, 3));
+        let (command, _) =
+            told(RunTime::OpenMpi5, &["mpirun", "-n", "1", "sh", ":", "-n", "2", "sh"]);
+        let expected =
+            ["mpirun", "--host", "a:2", "-n", "1", "sh", ":", "--host", "a:2", "-n", "2", "sh"];
+        assert_eq!(command, expected);
+    }
+
+    #[test]
+    fn members_become_hosts_with_slots() {
+        let nodes = json!([
+            {"name": "a", "slots": 2, "state": "alive", "trust": "own"},
+            {"name": "b", "slots": 0, "state": "alive", "trust": "root"},
+            {"name": "c", "slots": 4, "state": "gone", "trust": "root"},
+            {"name": "d", "slots": 1, "state": "alive", "trust": "root", "job_traffic": "encrypted"},
+            {"name": "e", "slots": 1, "state": "alive", "trust": "any"},
+            {"name": "f", "slots": 1, "state": "alive", "trust": null},
+        ]);
+        let of = |trust, traffic| {
+            let settings = JobSettings { trust, traffic, ..JobSettings::default() };
+            with_slots(&hosts(&nodes, &settings)).into_string().unwrap()
+        };
+        assert_eq!(of(Trust::Own, Traffic::Clear), "a:2");
+        assert_eq!(of(Trust::Root, Traffic::Clear), "a:2,d:1");
+        assert_eq!(of(Trust::Any, Traffic::Clear), "a:2,d:1,e:1");
+        assert_eq!(of(Trust::Any, Traffic::Encrypted), "d:1");
+        assert!(hosts(&Value::Null, &JobSettings::default()).is_empty());
+    }
+}

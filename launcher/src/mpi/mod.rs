@@ -1,0 +1,35 @@
+//! The run times of MPI: how their launchers are recognised, and what they are told so that their daemons start under
+//! the agents of a cluster and their ranks can be separated.
+//!
+//! - [`recognise`](recognise()): whose launcher a program is.
+//! - [`separate`]: ranks without shared memory.
+//! - [`launch`]: daemons by `ckptd rsh`, on the cluster's nodes.
+//! - [`profile`]: what is known of each run time.
+//! - [`report`]: the same for `ckptd doctor --mpi`.
+
+mod launch;
+mod profile;
+mod recognise;
+pub mod report;
+mod separate;
+mod version;
+
+pub use launch::launch;
+pub use recognise::{Found, find_program, recognise};
+pub use separate::{Reach, separate};
+
+/// Run times whose launchers are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunTime {
+    /// Open MPI before 5, whose daemons are orteds.
+    OpenMpi4,
+    /// Open MPI 5 and newer, whose daemons are PRRTE's, and PRRTE by itself.
+    OpenMpi5,
+    /// MPICH and what is made from it: hydra.
+    Mpich,
+    /// Intel MPI: a hydra of its own.
+    IntelMpi,
+}
+
+/// A setting by an environment variable.
+type Setting = (&'static str, &'static str);

@@ -1,0 +1,107 @@
+//! What is known of each run time.
+
+use super::{RunTime, Setting};
+
+/// What is known of a run time.
+#[derive(Debug)]
+pub struct Profile {
+    /// What it is called.
+    pub name: &'static str,
+    /// With these its ranks have no memory in common, where that can be had, all connections are made at the start, and no
+    /// rank is bound to a core that it would share with another after a move.
+    pub separable: &'static [Setting],
+    /// Whether that is set where all ranks stay on one machine, too.
+    pub alone: bool,
+    /// Options and variables by which a user names the hosts.
+    pub host_options: &'static [&'static str],
+    /// As above.
+    pub host_variables: &'static [&'static str],
+    /// What its ranks use between each other with these settings.
+    pub transport: &'static str,
+    /// How they move then.
+    pub moves: &'static str,
+    /// What the settings cost.
+    pub cost: &'static str,
+    /// Which releases are tested.
+    pub tested: &'static str,
+}
+
+const OPEN_MPI_4: Profile = Profile {
+    name: "Open MPI",
+    separable: &[
+        ("OMPI_MCA_btl", "self,tcp"),
+        ("PMIX_MCA_gds", "hash"),
+        ("OMPI_MCA_mpi_preconnect_mpi", "1"),
+        ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+    ],
+    alone: true,
+    host_options: &["host", "H", "hostfile", "machinefile", "default-hostfile"],
+    host_variables: &["OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_default_dash_host"],
+    transport: "TCP (ob1, btl self,tcp)",
+    moves: ONE_BY_ONE,
+    cost: COST,
+    tested: "4.1.4",
+};
+
+const OPEN_MPI_5: Profile = Profile {
+    name: "Open MPI",
+    separable: &[
+        // Without it, libraries for networks that are not there are asked first.
+        ("OMPI_MCA_pml", "ob1"),
+        ("OMPI_MCA_btl", "self,tcp"),
+        ("PMIX_MCA_gds", "hash"),
+        ("OMPI_MCA_mpi_preconnect_mpi", "1"),
+        ("PRTE_MCA_hwloc_default_binding_policy", "none"),
+    ],
+    alone: true,
+    host_options: &["host", "H", "hostfile", "machinefile", "default-hostfile"],
+    host_variables: &["PRTE_MCA_prte_default_hostfile"],
+    transport: "TCP (ob1, btl self,tcp)",
+    moves: ONE_BY_ONE,
+    cost: COST,
+    tested: "5.0.11",
+};
+
+const MPICH: Profile = Profile {
+    name: "MPICH",
+    // Neither UCX's shared memory nor MPICH's own. Hydra hands the environment to all ranks.
+    separable: &[("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")],
+    // They stay together anyway, and many a version may hang at its end without shared memory.
+    alone: false,
+    host_options: &["f", "hostfile", "machinefile", "machine", "machines", "host", "hosts"],
+    host_variables: &["HYDRA_HOST_FILE"],
+    transport: "TCP (ch4, UCX or libfabric)",
+    moves: ONE_BY_ONE,
+    cost: COST,
+    tested: "4.0.2, 5.0.2",
+};
+
+const INTEL: Profile = Profile {
+    name: "Intel MPI",
+    // Its ranks have memory in common on each node whatever is set: I_MPI_FABRICS=ofi leaves a segment for them, seen with
+    // 2021.18.
+    separable: &[("FI_PROVIDER", "tcp"), ("I_MPI_PIN", "0")],
+    alone: false,
+    host_options: &["f", "hostfile", "machinefile", "machine", "host", "hosts", "hosts-group"],
+    host_variables: &["I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_HOSTS_GROUP"],
+    transport: "shared memory within a node, TCP (libfabric) between nodes",
+    moves: "the ranks of a node move together",
+    cost: "nothing within a node",
+    tested: "2021.18",
+};
+
+const ONE_BY_ONE: &str = "each rank moves by itself";
+/// Seen with Open MPI 4.1 on one machine.
+const COST: &str = "5 us more for a small message within a machine; NPB class A lost at most 3 %";
+
+impl RunTime {
+    /// What is known of it.
+    pub fn profile(self) -> &'static Profile {
+        match self {
+            Self::OpenMpi4 => &OPEN_MPI_4,
+            Self::OpenMpi5 => &OPEN_MPI_5,
+            Self::Mpich => &MPICH,
+            Self::IntelMpi => &INTEL,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The settings by which ranks can be separated.
+
+use super::version::{release, release_text};
+use super::{Found, RunTime};
+use std::ffi::OsString;
+
+/// The first MPICH that does not hang in MPI_Finalize over UCX's TCP.
+const MPICH_REPAIRED: (u32, u32) = (4, 2);
+
+/// Where the processes of a job may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// They stay on one machine.
+    Machine,
+    /// Each may come to be on another machine.
+    Cluster,
+}
+
+/// Adds the settings to the environment of a launcher of MPI jobs, but those that the user has set. What the user
+/// should know about them.
+pub fn separate(
+    found: &Found,
+    reach: Reach,
+    environment: &mut Vec<(OsString, OsString)>,
+) -> Option<String> {
+    let profile = found.run_time.profile();
+    if reach == Reach::Machine && !profile.alone {
+        return None;
+    }
+    let changed =
+        set(profile.separable.iter().map(|(name, value)| (*name, value.into())), environment);
+    let caution = match found.run_time {
+        RunTime::Mpich => caution(&found.answer),
+        _ => None,
+    };
+    caution.filter(|_| changed)
+}
+
+/// Adds variables that are not set yet; whether there were any.
+pub fn set<'n>(
+    settings: impl Iterator<Item = (&'n str, OsString)>,
+    environment: &mut Vec<(OsString, OsString)>,
+) -> bool {
+    let before = environment.len();
+    for (name, value) in settings {
+        if !environment.iter().any(|(set, _)| set == name) {
+            environment.push((name.into(), value));
+        }
+    }
+    environment.len() != before
+}
+
+/// What users of this MPICH should know, by its answer to --version. Its MPI_Finalize flushes all connections, then waits for
+/// the process manager and answers nobody any more, which UCX's TCP needs to flush since 1.12: a rank that has answered
+/// before, from within another call, and flushes after that waits for ever. MPICH 4.2 waits first.
+pub fn caution(answer: &str) -> Option<String> {
+    let version = release_text(answer)?;
+    (release(version)? < MPICH_REPAIRED && answer.contains("ch4:ucx")).then(|| {
+        format!(
+            "MPICH {version} may hang in MPI_Finalize over TCP, with ckptd or without, if a rank comes there while \
+             others still take messages: let ranks rest for a moment after a last MPI_Barrier, or use MPICH 4.2"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(run_time: RunTime) -> Found {
+        Found { run_time, answer: String::new() }
+    }
+
+    fn settings(
+        run_time: RunTime,
+        reach: Reach,
+        own: &[(&str, &str)],
+    ) -> Vec<(OsString, OsString)> {
+        let mut environment = own.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        assert_eq!(separate(&found(run_time), reach, &mut environment), None);
+        environment
+    }
+
+    #[test]
+    fn launchers_are_told_what_separates_their_ranks() {
+        let of = |run_time| settings(run_time, Reach::Cluster, &[]);
+        assert_eq!(of(RunTime::OpenMpi4).len(), 4);
+        assert_eq!(of(RunTime::OpenMpi5).len(), 5);
+        assert_eq!(of(RunTime::Mpich)[0], ("UCX_TLS".into(), "tcp,self".into()));
+        assert_eq!(of(RunTime::IntelMpi)[0], ("FI_PROVIDER".into(), "tcp".into()));
+        let own = [("OMPI_MCA_btl", "vader,self")];
+        let own = settings(RunTime::OpenMpi4, Reach::Cluster, &own);
+        assert_eq!((own.len(), own[0].1.as_os_str()), (4, "vader,self".as_ref()));
+    }
+
+    #[test]
+    fn on_one_machine_only_open_mpi_does_without_shared_memory() {
+        let of = |run_time| settings(run_time, Reach::Machine, &[]).len();
+        assert_eq!((of(RunTime::OpenMpi4), of(RunTime::OpenMpi5)), (4, 5));
+        assert_eq!((of(RunTime::Mpich), of(RunTime::IntelMpi)), (0, 0));
+    }
+
+    #[test]
+    fn mpich_that_may_hang_is_known() {
+        let text = |version: &str, device: &str| {
+            format!("HYDRA build details:\n    Version:    {version}\n    Options: '{device}'\n")
+        };
+        for version in ["4.0.2", "4.1.3", "3.4.3", "4.1rc2"] {
+            let told = caution(&text(version, "--with-device=ch4:ucx"));
+            assert!(told.is_some_and(|line| line.starts_with(&format!("MPICH {version} "))));
+            assert_eq!(caution(&text(version, "--with-device=ch4:ofi")), None);
+        }
+        for version in ["4.2.0", "4.3.1", "5.0", "unknown"] {
+            assert_eq!(caution(&text(version, "--with-device=ch4:ucx")), None, "{version}");
+        }
+    }
+}
