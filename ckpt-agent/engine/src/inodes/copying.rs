@@ -10,8 +10,9 @@ use std::sync::{Arc, OnceLock};
 
 use nix::sys::statvfs::statvfs;
 
-use super::super::error::{EngineError, Refusal, Result};
+use super::super::error::{EngineError, Result};
 use super::super::proc::Members;
+use super::free_memory::{available_memory, too_large};
 use super::room::{Room, least_shared};
 
 /// Of the free memory copies take three quarters at most, where they can lie on disk.
@@ -246,14 +247,6 @@ impl From<Vec<u8>> for Bytes {
     }
 }
 
-/// Bytes of memory that can be had without swapping. `None`: this machine does not tell.
-pub fn available_memory() -> Option<u64> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib = line.trim().trim_end_matches(" kB").parse::<u64>().ok()?;
-    Some(kib.saturating_mul(1024))
-}
-
 /// `CKPTD_COPIES=disk`: as if this machine had no memory for copies. For tests.
 fn goes_to_disk() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
@@ -284,15 +277,6 @@ fn nameless(folder: &Path) -> io::Result<File> {
         }
         other => other,
     }
-}
-
-/// A refusal of what has no place.
-pub(super) fn too_large(wanted: u64) -> EngineError {
-    Refusal::new(
-        format!("its content of {wanted} bytes fits neither into free memory nor onto the disk"),
-        "free memory or the disk, or keep the file outside of the session directories",
-    )
-    .into()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod comparison;
 pub(super) mod content;
 pub mod copying;
 mod extended;
+mod free_memory;
 mod huge;
 mod pieces;
 mod restore;

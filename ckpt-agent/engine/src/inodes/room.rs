@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::error::Result;
 use super::super::proc::{Members, read_text};
 use super::super::sys::page::advise_huge;
-use super::copying::{available_memory, too_large};
+use super::free_memory::{available_memory, too_large};
 
 /// Bytes that are copied by one task, into one piece of memory.
 pub const PIECE: usize = 4 * 1024 * 1024;

@@ -30,7 +30,8 @@ use super::super::proc::Members;
 use super::super::sys::file_user::FileUser;
 use super::super::sys::stat::{changed_ns, identity, modified_ns, size};
 use super::content;
-use super::copying::{Copying, available_memory};
+use super::copying::Copying;
+use super::free_memory::available_memory;
 use busy::Busy;
 use candidates::Opened;
 
