@@ -10,6 +10,7 @@ mod archives;
 mod jobs;
 mod listings;
 mod members;
+mod slurm;
 mod values;
 
 pub use archives::{ExportArguments, ImportArguments, RecipientArguments};
@@ -22,6 +23,7 @@ pub use members::{
     AgentArguments, AuditArguments, CoordinatorArguments, LoginArguments, LogoutArguments,
     MemberRole, TokenArguments,
 };
+pub use slurm::{SlurmCommand, SlurmRunArguments};
 
 use clap::{Parser, Subcommand};
 use protocol::cluster::NodeName;
@@ -76,6 +78,9 @@ Examples:
 If COMMAND launches MPI jobs, variables are set for it unless you set them, so that its ranks can be separated: \
 'ckptd doctor --mpi' lists them. '--placement node' leaves shared memory on.")]
     Run(RunArguments),
+    /// Run a job in an allocation of Slurm.
+    #[command(subcommand)]
+    Slurm(SlurmCommand),
     /// Make a job of a process that runs already, with all that descend from it, and take checkpoints of it.
     ///
     /// It keeps its terminal, its session and its parent, and its output stays where it was. Ctrl-C, or the end of ckptd,

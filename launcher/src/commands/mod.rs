@@ -32,6 +32,7 @@ mod restart;
 mod rm;
 mod rsh;
 mod run;
+mod slurm;
 mod status;
 mod stop;
 pub mod summary;
@@ -123,6 +124,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Context { state: StateDir::find(cli.dir.clone())?, asked_dir: cli.dir, start_agent };
     match cli.command {
         Command::Run(arguments) => return run::perform(&context, arguments),
+        Command::Slurm(command) => return slurm::perform(&context, command),
         Command::Adopt(arguments) => return adopt::perform(&context, &arguments),
         Command::Restart(arguments) => return restart::perform(&context, &arguments),
         Command::Export(arguments) => return export::perform(&context, &arguments),

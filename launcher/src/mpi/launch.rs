@@ -39,6 +39,10 @@ pub fn launch(
         RunTime::IntelMpi => intel(own, &hosts, command),
     };
     set(told.into_iter(), environment);
+    if environment.iter().any(|(name, _)| name == "SLURM_JOB_ID") {
+        let own = launcher.run_time.profile().not_by_slurm.iter();
+        set(own.map(|(name, value)| (*name, value.into())), environment);
+    }
 }
 
 /// Variables that are to be set.

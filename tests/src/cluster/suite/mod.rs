@@ -27,6 +27,7 @@ mod rows;
 mod runtimes;
 mod sealed;
 mod shells;
+mod slurm;
 mod speeds;
 mod stage;
 mod traffic;
@@ -70,6 +71,7 @@ pub fn all() -> Vec<Case> {
         faults::CASES,
         runtimes::CASES,
         packaged::CASES,
+        slurm::CASES,
         fallback::CASES,
         damage::CASES,
         shells::CASES,

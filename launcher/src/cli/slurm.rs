@@ -1,0 +1,41 @@
+//! The command line of `ckptd slurm`.
+
+use super::RunArguments;
+use clap::{Args, Subcommand};
+use std::time::Duration;
+
+/// What to do in an allocation.
+#[derive(Debug, Subcommand)]
+pub enum SlurmCommand {
+    /// Run a job on the nodes of the allocation that this is called in, with checkpoints.
+    ///
+    /// A coordinator runs here, an agent on each node, started by srun; all end with the job. Nothing has to be installed by
+    /// the site but this executable, at the same path on all nodes. A node takes as many processes as the allocation has
+    /// tasks there. If a node fails, its processes go on on the others, in an allocation made with '--no-kill'.
+    #[command(after_long_help = "\
+Example, a script for 'sbatch --no-kill':
+  #!/bin/bash
+  #SBATCH --nodes=4 --ntasks-per-node=8
+  ckptd slurm run --interval 60 mpirun ./simulate
+
+Exit status: that of the job; 125 where ckptd failed.")]
+    Run(SlurmRunArguments),
+    /// Run the agent of a node: what 'ckptd slurm run' has srun start.
+    #[command(hide = true)]
+    Agent {
+        /// Slots of all nodes, in Slurm's order.
+        #[arg(long, value_name = "N,...", value_delimiter = ',', required = true)]
+        slots: Vec<u32>,
+    },
+}
+
+/// Arguments of `ckptd slurm run`.
+#[derive(Debug, Args)]
+pub struct SlurmRunArguments {
+    /// How long agents may take to come up on all nodes: a number with s, m, h or d.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
+    pub wait: Duration,
+    /// The job.
+    #[command(flatten)]
+    pub run: RunArguments,
+}

@@ -1,0 +1,62 @@
+//! The agent of one node of an allocation, as srun starts it.
+
+use super::private_folder;
+use crate::commands::Context;
+use crate::failure::Failure;
+use ckpt_agent::driver::{AgentOptions, run};
+use ckpt_agent::port::Wanted;
+use protocol::cluster::NodeName;
+use std::io::{self, ErrorKind, Read};
+
+/// The longest token that is read, in bytes.
+const MAX_TOKEN: u64 = 64 * 1024;
+
+/// Joins the coordinator of the token in standard input, and serves until it is told to end. `slots`: those of all nodes of
+/// the allocation, in Slurm's order.
+pub fn perform(context: &Context, slots: &[u32]) -> Result<u8, Failure> {
+    let failed = |cause: String| Failure::of("run an agent under Slurm", cause);
+    let variable = |name: &str| {
+        std::env::var(name).map_err(|_| failed(format!("{name} is not set: srun starts this")))
+    };
+    let index: usize = variable("SLURM_NODEID")?
+        .parse()
+        .map_err(|_| failed("SLURM_NODEID is no number".to_owned()))?;
+    let name: NodeName = variable("SLURMD_NODENAME")?
+        .parse()
+        .map_err(|error| failed(format!("the node's name: {error}")))?;
+    let slots = slots.get(index).copied();
+    let slots = slots.ok_or_else(|| failed(format!("it has no node number {index}")))?;
+    let mut token = String::new();
+    let read = io::stdin().lock().take(MAX_TOKEN).read_to_string(&mut token);
+    read.map_err(|error| failed(format!("read the token: {error}")))?;
+    // Where all nodes have the same folder, each has one of its own in it.
+    let folder = context.state.path();
+    let made = match private_folder(folder) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    made.map_err(|error| failed(format!("make {}: {error}", folder.display())))?;
+    let dir = folder.join(name.as_str());
+    private_folder(&dir).map_err(|error| failed(format!("make {}: {error}", dir.display())))?;
+    super::super::tell_what_happens();
+    let options = AgentOptions {
+        join: Some(token.trim().to_owned()),
+        name: Some(name),
+        slots: Some(slots),
+        speed: None,
+        allow_root: nix::unistd::Uid::effective().is_root(),
+        shared: false,
+        dir: dir.clone(),
+        port: Wanted { host: None, port: None },
+        leave_below: None,
+        traffic: None,
+        discover: false,
+    };
+    let ended = run(&options).map_err(|error| Failure::of("run the agent", error));
+    let removed = std::fs::remove_dir_all(&dir);
+    // The last one of a machine takes what is around it.
+    let _ = std::fs::remove_dir(folder);
+    ended?;
+    removed.map_err(|error| failed(format!("remove {}: {error}", dir.display())))?;
+    Ok(0)
+}

@@ -1,0 +1,254 @@
+//! The coordinator and the agents of an allocation.
+
+use super::allocation::Allocation;
+use crate::client::refusal::unexpected;
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::powers::Powers;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long daemons may take to end.
+const ENDING: Duration = Duration::from_secs(15);
+/// So many agents are told to end at a time.
+const AT_ONCE: usize = 16;
+/// How long members may take to join with the token.
+const TOKEN_VALID_S: u64 = 3600;
+/// Of what the agents' step has said, so many lines are told.
+const LINES: usize = 5;
+
+/// What runs for a job beside it.
+pub struct Daemons {
+    folder: PathBuf,
+    coordinator: Child,
+    /// srun, which ends with its agents.
+    agents: Child,
+}
+
+impl Daemons {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// Where the coordinator does not come up, or there is no srun.
+    pub fn start(allocation: &Allocation, folder: &Path) -> Result<Self, Failure> {
+        let own = std::env::current_exe().map_err(|error| Failure::of("find ckptd", error))?;
+        let mut coordinator = start_coordinator(&own, folder)?;
+        let agents = token(folder, allocation.nodes.len())
+            .and_then(|token| start_agents(&own, folder, allocation, &token));
+        match agents {
+            Ok(agents) => Ok(Self { folder: folder.to_owned(), coordinator, agents }),
+            Err(error) => {
+                end(&mut coordinator);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until all nodes are members.
+    ///
+    /// # Errors
+    /// Those that do not come, by name.
+    pub fn wait_for_members(
+        &mut self,
+        allocation: &Allocation,
+        limit: Duration,
+    ) -> Result<(), Failure> {
+        let what = "start an agent on each node of the allocation";
+        let until = Instant::now() + limit;
+        loop {
+            let there = self.members(what)?;
+            let missing: Vec<&str> =
+                allocation.names().into_iter().filter(|name| !there.contains(*name)).collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let ended = self.agents.try_wait().map_err(|error| Failure::of(what, error))?;
+            let cause = match ended {
+                Some(_) => "the agents' step has ended".to_owned(),
+                None if Instant::now() > until => {
+                    format!("none after {} s", limit.as_secs())
+                }
+                None => {
+                    std::thread::sleep(LOOK);
+                    continue;
+                }
+            };
+            let said = self.agents_said();
+            return Err(Failure::of(what, format!("{}: {cause}{said}", missing.join(", "))));
+        }
+    }
+
+    fn members(&self, what: &str) -> Result<BTreeSet<String>, Failure> {
+        let cluster = Cluster::of_coordinator(&coordinator_folder(&self.folder))?;
+        let nodes = cluster.listing(what, &Ask::Nodes)?;
+        let alive = |node: &Value| {
+            let is_alive = node.get("state").and_then(Value::as_str) == Some("alive");
+            node.get("name").and_then(Value::as_str).filter(|_| is_alive).map(str::to_owned)
+        };
+        Ok(nodes.as_array().into_iter().flatten().filter_map(alive).collect())
+    }
+
+    /// The last lines of the agents' step.
+    fn agents_said(&self) -> String {
+        let text = std::fs::read_to_string(log(&self.folder, "agents")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let last = lines.len().saturating_sub(LINES);
+        lines[last..].iter().map(|line| format!("\n  {line}")).collect()
+    }
+
+    /// Ends them, agents first: each removes what it has on its node. They are asked to leave, since srun kills outright
+    /// what it is told to end.
+    pub fn end(&mut self) {
+        let is_there = matches!(self.agents.try_wait(), Ok(None));
+        if is_there && self.let_leave().is_ok() {
+            wait_for(&mut self.agents);
+        }
+        end(&mut self.agents);
+        end(&mut self.coordinator);
+    }
+
+    fn let_leave(&self) -> Result<(), Failure> {
+        let what = "end the agents";
+        let cluster = Cluster::of_coordinator(&coordinator_folder(&self.folder))?;
+        let members = Mutex::new(self.members(what)?);
+        let next = || members.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
+        let leave = || {
+            while let Some(name) = next() {
+                let Ok(node) = name.parse() else { continue };
+                // One that can't is ended with the step.
+                let _ = cluster.ask(what, &Ask::Leave { node: Some(node) });
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(leave);
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Drop for Daemons {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Ends a child in order, or after a while in any case.
+fn end(child: &mut Child) {
+    if matches!(child.try_wait(), Ok(Some(_))) {
+        return;
+    }
+    if let Ok(pid) = i32::try_from(child.id()) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+    if !wait_for(child) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Whether a child has ended, for which it has a while.
+fn wait_for(child: &mut Child) -> bool {
+    let until = Instant::now() + ENDING;
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
+}
+
+fn coordinator_folder(folder: &Path) -> PathBuf {
+    folder.join("coordinator")
+}
+
+fn log(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.log"))
+}
+
+/// At any free port: other jobs of the node have coordinators, too.
+fn start_coordinator(own: &Path, folder: &Path) -> Result<Child, Failure> {
+    let failed = |error: io::Error| Failure::of("start a coordinator", error);
+    let mut child = Command::new(own)
+        .arg("--dir")
+        .arg(folder)
+        .args(["coordinator", "--listen", "0.0.0.0:0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(File::create(log(folder, "coordinator")).map_err(failed)?)
+        .spawn()
+        .map_err(failed)?;
+    // Its first line says that it listens.
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line).map_err(failed)?;
+    }
+    if line.contains("listens") {
+        return Ok(child);
+    }
+    end(&mut child);
+    let said = std::fs::read_to_string(log(folder, "coordinator")).unwrap_or_default();
+    let said = said.lines().last().unwrap_or("it has ended");
+    Err(failed(io::Error::other(said.trim().to_owned())))
+}
+
+/// Its agents obey it and speak for nobody.
+fn token(folder: &Path, uses: usize) -> Result<String, Failure> {
+    let what = "make a join token";
+    let uses = u32::try_from(uses).map_err(|error| Failure::of(what, error))?;
+    let cluster = Cluster::of_coordinator(&coordinator_folder(folder))?;
+    let ask = Ask::Token { uses, valid_s: TOKEN_VALID_S, powers: Powers::default() };
+    match cluster.ask(what, &ask)? {
+        Answer::Token { token } => Ok(token),
+        other => Err(unexpected(what, &other)),
+    }
+}
+
+/// One on each node, in a step that shares the nodes with others and outlives the loss of one. The token comes by its standard
+/// input, which srun hands to all.
+fn start_agents(
+    own: &Path,
+    folder: &Path,
+    allocation: &Allocation,
+    token: &str,
+) -> Result<Child, Failure> {
+    let failed = |error: io::Error| Failure::of("start agents by srun", error);
+    let count = allocation.nodes.len().to_string();
+    let slots: Vec<String> = allocation.nodes.iter().map(|node| node.slots.to_string()).collect();
+    let log = File::create(log(folder, "agents")).map_err(failed)?;
+    let mut child = Command::new("srun")
+        .args(["--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mem=0"])
+        .args(["--mpi=none", "--ntasks-per-node=1", "--job-name=ckptd"])
+        .args(["--nodes", &count, "--ntasks", &count])
+        .arg(own)
+        .arg("--dir")
+        .arg(folder)
+        .args(["slurm", "agent", "--slots", &slots.join(",")])
+        .stdin(Stdio::piped())
+        .stdout(log.try_clone().map_err(failed)?)
+        .stderr(log)
+        .spawn()
+        .map_err(failed)?;
+    let written = match child.stdin.take() {
+        Some(mut input) => input.write_all(format!("{token}\n").as_bytes()),
+        None => Ok(()),
+    };
+    if let Err(error) = written {
+        end(&mut child);
+        return Err(failed(error));
+    }
+    Ok(child)
+}

@@ -1,0 +1,143 @@
+//! Slurm on a cluster: munged on each node, slurmctld on node0, slurmd on the others, and a user.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Background, Cluster, Output, PATH, SHARED, Spec, until};
+use crate::job::Failure;
+
+/// The user of the jobs, and her number: without any right on any machine.
+pub const USER: &str = "anna";
+const UID: &str = "4001";
+/// How long the daemons may take to come up.
+const UP_LIMIT: Duration = Duration::from_secs(30);
+/// What a machine needs.
+const PROGRAMS: [&str; 4] =
+    ["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"];
+
+/// Nodes with Slurm.
+pub struct Slurm {
+    // The daemons go before their machines.
+    daemons: Vec<Background>,
+    cluster: Cluster,
+}
+
+impl Slurm {
+    /// Starts it on so many nodes of two processors; all are idle when it returns. `None`: it is not installed.
+    ///
+    /// # Errors
+    /// When anything does not come up.
+    pub fn start(ckptd: &Path, nodes: usize) -> Result<Option<Slurm>, Failure> {
+        if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
+            eprintln!("    skipped: no {missing}; tests/install installs it");
+            return Ok(None);
+        }
+        let cluster = Cluster::start(&Spec::new(nodes))?;
+        cluster.share(ckptd)?;
+        cluster.share_script("slurm.conf", &configuration(nodes))?;
+        let key: String = std::iter::repeat_with(|| fastrand::alphanumeric()).take(1024).collect();
+        cluster.share_script("munge.key", &key)?;
+        let mut slurm = Slurm { daemons: Vec::new(), cluster };
+        for number in 0..=nodes {
+            slurm.furnish(number)?;
+            slurm.spawn(
+                number,
+                &["munged", "--foreground", "--force", "--key-file=/run/munge.key"],
+            )?;
+        }
+        slurm.spawn(0, &["slurmctld", "-D"])?;
+        for number in 1..=nodes {
+            slurm.spawn(number, &["slurmd", "-D"])?;
+        }
+        let idle = format!("{nodes} idle");
+        let up = until("all nodes are idle", UP_LIMIT, || {
+            let listed = slurm.run(0, &["sinfo", "--noheader", "-o", "%D %T"])?;
+            Ok((listed.stdout.trim() == idle).then_some(()))
+        });
+        up.map_err(|failure| slurm.explain(&failure))?;
+        Ok(Some(slurm))
+    }
+
+    /// The machines.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Users, a key, and folders of the daemons' own.
+    fn furnish(&self, number: usize) -> Result<(), Failure> {
+        let script = format!(
+            "install -m 600 {SHARED}/munge.key /run/munge.key && mkdir -p /run/munge /run/log /run/lib \
+             && mount --bind /run/log /var/log && mount --bind /run/lib /var/lib \
+             && mkdir -p /var/log/munge /var/lib/munge && cp /etc/passwd /tmp/passwd \
+             && echo {USER}:x:{UID}:{UID}::{SHARED}/{USER}:/bin/sh >> /tmp/passwd \
+             && mount --bind /tmp/passwd /etc/passwd && install -d -o {UID} -g {UID} {SHARED}/{USER}"
+        );
+        self.cluster.node(number).must_run(&["sh", "-c", &script]).map(drop)
+    }
+
+    fn spawn(&mut self, number: usize, words: &[&str]) -> Result<(), Failure> {
+        let daemon = self.cluster.node(number).spawn(words, &ENVIRONMENT)?;
+        self.daemons.push(daemon);
+        Ok(())
+    }
+
+    /// Runs a command of root's.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn run(&self, number: usize, words: &[&str]) -> Result<Output, Failure> {
+        self.cluster.node(number).run(words, &ENVIRONMENT)
+    }
+
+    /// Starts a command of the user's, in her folder.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub fn begin(&self, number: usize, words: &[&str]) -> Result<Background, Failure> {
+        let home = format!("{SHARED}/{USER}");
+        let (as_user, at_home) = (
+            ["setpriv", "--reuid", UID, "--regid", UID, "--clear-groups"],
+            ["env", "-u", "CKPTD_DIR", "-C", &home],
+        );
+        let words = [&as_user[..], &at_home, words].concat();
+        let environment =
+            [&ENVIRONMENT[..], &[("HOME", &home), ("USER", USER), ("LOGNAME", USER)]].concat();
+        self.cluster.node(number).spawn(&words, &environment)
+    }
+
+    /// A failure with what the daemons said.
+    pub fn explain(&self, failure: &Failure) -> Failure {
+        let begin = Failure(failure.0.clone());
+        self.daemons.iter().fold(begin, |so_far, daemon| daemon.explain(&so_far))
+    }
+}
+
+/// Of all commands.
+const ENVIRONMENT: [(&str, &str); 2] = [("SLURM_CONF", "/mnt/shared/slurm.conf"), ("PATH", PATH)];
+
+/// slurm.conf(5). Nodes are namespaces of one machine: their processes are told apart by /proc, not by control groups.
+fn configuration(nodes: usize) -> String {
+    format!(
+        "ClusterName=test
+SlurmctldHost=node0
+SlurmUser=root
+AuthType=auth/munge
+StateSaveLocation=/run/slurmctld
+SlurmdSpoolDir=/run/slurmd
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+SlurmdTimeout=10
+KillWait=5
+ReturnToService=2
+MpiDefault=none
+NodeName=node[1-{nodes}] CPUs=2
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE
+"
+    )
+}
