@@ -1,6 +1,7 @@
 //! What run and restart take, and the settings of jobs.
 
-use super::values::{baseline, bytes, pinned};
+use super::values::{baseline, bytes, pinned, signal};
+use crate::client::last_checkpoint::LastCheckpoint;
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
 use protocol::cluster::baseline::Baseline;
@@ -10,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// The exit status of a command that has taken a last checkpoint, unless another is wanted.
+pub const THEN_EXIT: u8 = 85;
 
 /// What run takes.
 #[derive(Debug, Args)]
@@ -197,6 +201,16 @@ pub struct JobOptions {
     /// Write a timeline of launch, checkpoints and restore to FILE, which ui.perfetto.dev and chrome://tracing open.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// When this signal comes to ckptd, such as USR1, take a last checkpoint, end the job, and end with the status of
+    /// --then-exit. For schedulers that tell before they take machines away; the job does not see the signal.
+    #[arg(long, value_name = "SIGNAL", value_parser = signal)]
+    pub checkpoint_on: Option<i32>,
+    /// The exit status after that [default: 85].
+    #[arg(long, value_name = "STATUS", requires = "checkpoint_on")]
+    pub then_exit: Option<u8>,
+    /// The same, where another command wants to know of it.
+    #[arg(skip)]
+    pub last: Option<LastCheckpoint>,
     /// Tell of each checkpoint on standard error, even where that is no terminal.
     #[arg(long, short)]
     pub verbose: bool,
@@ -213,6 +227,18 @@ pub enum IntervalSetting {
     Auto,
     /// So many; 0 for only on demand.
     Seconds(f64),
+}
+
+impl JobOptions {
+    /// What is done at a signal that tells of the machines' end.
+    #[must_use]
+    pub fn last_checkpoint(&self) -> Option<LastCheckpoint> {
+        if self.last.is_some() {
+            return self.last.clone();
+        }
+        let signal = self.checkpoint_on?;
+        Some(LastCheckpoint::new(signal, self.then_exit.unwrap_or(THEN_EXIT)))
+    }
 }
 
 impl IntervalSetting {

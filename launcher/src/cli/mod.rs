@@ -16,7 +16,7 @@ mod values;
 pub use archives::{ExportArguments, ImportArguments, RecipientArguments};
 pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,
-    JobOptions, Placement, RestartArguments, RunArguments,
+    JobOptions, Placement, RestartArguments, RunArguments, THEN_EXIT,
 };
 pub use listings::{InspectArguments, ListArguments};
 pub use members::{

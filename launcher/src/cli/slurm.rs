@@ -2,6 +2,7 @@
 
 use super::RunArguments;
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What to do in an allocation.
@@ -17,6 +18,12 @@ Example, a script for 'sbatch --no-kill':
   #!/bin/bash
   #SBATCH --nodes=4 --ntasks-per-node=8
   ckptd slurm run --interval 60 mpirun ./simulate
+
+Example, for a job that takes longer than an allocation:
+  #!/bin/bash
+  #SBATCH --nodes=4 --ntasks-per-node=8 --time=04:00:00
+  #SBATCH --signal=B:USR1@300 --requeue --open-mode=append
+  exec ckptd slurm run --store $HOME/kept --requeue --name simulate mpirun ./simulate
 
 Exit status: that of the job; 125 where ckptd failed.")]
     Run(SlurmRunArguments),
@@ -35,6 +42,14 @@ pub struct SlurmRunArguments {
     /// How long agents may take to come up on all nodes: a number with s, m, h or d.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     pub wait: Duration,
+    /// A folder that all allocations see, in which the job is kept when its time is over: at the signal of --checkpoint-on
+    /// [default: USR1], a last checkpoint is taken and goes there. The same command goes on from it, on other nodes and
+    /// another number of them.
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Put the batch job into the queue again after that.
+    #[arg(long, requires = "store")]
+    pub requeue: bool,
     /// The job.
     #[command(flatten)]
     pub run: RunArguments,

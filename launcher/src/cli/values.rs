@@ -98,6 +98,19 @@ pub(super) fn pinned(text: &str) -> Result<(NodeName, u32), String> {
     Ok((node, number.parse().map_err(|_| format!("{number:?} is not a number"))?))
 }
 
+/// A signal by its name, with SIG or without, that a program may catch.
+pub fn signal(text: &str) -> Result<i32, String> {
+    let name = text.to_ascii_uppercase();
+    let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
+    let known = ["SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGXCPU", "SIGPWR", "SIGHUP"];
+    if !known.contains(&name.as_str()) {
+        return Err(format!("it is none of {}", known.join(", ")));
+    }
+    name.parse::<nix::sys::signal::Signal>()
+        .map(|signal| signal as i32)
+        .map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

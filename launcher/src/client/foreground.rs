@@ -1,6 +1,7 @@
 //! A job that another process runs, in the foreground: its output, input and exit status.
 
 use super::input::Typed;
+use super::last_checkpoint::LastCheckpoint;
 use super::launcher::AskError;
 use super::link::{Link, LinkError, LinkSender};
 use super::refusal::{refusal, unexpected};
@@ -69,6 +70,8 @@ pub struct Foreground {
     pub loud: bool,
     /// The folder that was asked for on the command line.
     pub dir: Option<PathBuf>,
+    /// What is done at a signal that tells of the machines' end.
+    pub last: Option<LastCheckpoint>,
 }
 
 /// Runs a job until it ends; its exit status. A hangup ends only this command.
@@ -80,7 +83,9 @@ pub fn run(foreground: Foreground) -> Result<u8, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::of("start the event loop", error))?;
+    let last = foreground.last.clone();
     let status = runtime.block_on(async { Screen::start(foreground)?.drive().await });
+    let status = status.map(|status| last.map_or(status, |last| last.status(status)));
     // Threads that wait for a reader or a typist end with the process.
     runtime.shutdown_background();
     status
@@ -235,6 +240,9 @@ impl Screen {
         if job.terminal && from_terminal && self.want.input != InputFrom::Nowhere {
             terminal::enter_raw(std::io::stdin());
         }
+        if let Some(last) = &self.want.last {
+            last.job_runs(self.want.host.socket(), &job.id);
+        }
         self.accepted = Some(job.id.clone());
         self.job = Some(job);
         self.resize();
@@ -295,6 +303,12 @@ impl Screen {
     }
 
     fn on_signal(&mut self, signal: i32) -> Next {
+        if let Some(last) = &self.want.last {
+            let job = self.job.as_ref().map(|job| (self.want.host.socket(), job.id.as_str()));
+            if last.on_signal(signal, job) {
+                return Next::Go;
+            }
+        }
         match signal {
             nix::libc::SIGWINCH => self.resize(),
             nix::libc::SIGTSTP => self.suspend(),

@@ -5,10 +5,12 @@
 //! - [`launcher`]: one question to a job's launcher.
 //! - [`foreground`]: a job's output, input and exit status.
 //! - [`refusal`]: answers by which nothing was done.
+//! - [`last_checkpoint`]: a checkpoint and the job's end when a signal comes.
 //! - `input`: what the user types for it.
 
 pub mod foreground;
 mod input;
+pub mod last_checkpoint;
 pub mod launcher;
 pub mod link;
 pub mod refusal;

@@ -41,6 +41,7 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
             begin,
             loud: is_loud(&arguments.options),
             resume: context.resume_command(job.name()),
+            last: arguments.options.last_checkpoint(),
         },
         context.start_agent,
     )

@@ -32,6 +32,7 @@ pub fn perform(context: &Context, wanted: &str) -> Result<u8, Failure> {
         input: InputFrom::Terminal,
         loud: is_loud(&JobOptions::default()),
         dir: context.asked_dir.clone(),
+        last: None,
     })
 }
 

@@ -149,7 +149,8 @@ fn in_foreground(
 ) -> Result<u8, Failure> {
     let dir = context.asked_dir.clone();
     let host = cluster.host();
-    foreground::run(Foreground { host, what, ask, input, loud: is_loud(options), dir })
+    let (loud, last) = (is_loud(options), options.last_checkpoint());
+    foreground::run(Foreground { host, what, ask, input, loud, dir, last })
 }
 
 fn is_changed(options: &JobOptions) -> bool {

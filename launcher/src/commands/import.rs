@@ -33,6 +33,35 @@ pub struct Wish<'a> {
 
 /// The exit status; that of a signal if one came.
 pub fn perform(context: &Context, arguments: &ImportArguments) -> Result<u8, Failure> {
+    match bring(context, arguments)? {
+        Brought::Interrupted(signal) => Ok(128 + signal),
+        Brought::Job { name, checkpoint } => {
+            let resume = context.resume_command(&name);
+            eprintln!("ckptd: checkpoint {checkpoint} is here; go on from it with: {resume}");
+            print(&format!("{name}\n"))?;
+            Ok(0)
+        }
+    }
+}
+
+/// What has become of an import.
+pub enum Brought {
+    /// The job is here.
+    Job {
+        /// What it is called here.
+        name: String,
+        /// Its checkpoint.
+        checkpoint: u64,
+    },
+    /// A signal came.
+    Interrupted(u8),
+}
+
+/// Brings a job here.
+///
+/// # Errors
+/// Archives that are not taken.
+pub fn bring(context: &Context, arguments: &ImportArguments) -> Result<Brought, Failure> {
     let file = &*arguments.file;
     let what = format!("import {}", file.display());
     let identities =
@@ -56,15 +85,10 @@ pub fn perform(context: &Context, arguments: &ImportArguments) -> Result<u8, Fai
     match (result, signal.or_else(|| interrupts.came())) {
         (Err(refusal), Some(signal)) => {
             eprintln!("ckptd: {}", Failure::of(what, refusal));
-            Ok(128 + signal)
+            Ok(Brought::Interrupted(signal))
         }
         (Err(refusal), None) => Err(Failure::of(what, refusal)),
-        (Ok((name, checkpoint)), _) => {
-            let resume = context.resume_command(&name);
-            eprintln!("ckptd: checkpoint {checkpoint} is here; go on from it with: {resume}");
-            print(&format!("{name}\n"))?;
-            Ok(0)
-        }
+        (Ok((name, checkpoint)), _) => Ok(Brought::Job { name, checkpoint }),
     }
 }
 

@@ -88,6 +88,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         begin: Begin::Restore(spec, Box::new(record.clone())),
         loud: is_loud(&arguments.options),
         resume: context.resume_command(name),
+        last: arguments.options.last_checkpoint(),
     };
     session::run(session, context.start_agent).map_err(|failure| match failure {
         // The engine checks each chunk only as it comes to it.

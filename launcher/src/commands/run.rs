@@ -121,6 +121,7 @@ fn run_here(
         &directory,
         settings,
     )?;
+    let last = arguments.options.last_checkpoint();
     let streams = session::launch_streams();
     let launch = LaunchSpec {
         program: arguments.command,
@@ -143,6 +144,7 @@ fn run_here(
             begin: Begin::Launch(Box::new(launch)),
             loud,
             resume: context.resume_command(job.name()),
+            last,
         },
         context.start_agent,
     )

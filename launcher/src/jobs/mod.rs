@@ -10,6 +10,7 @@ mod state_dir;
 pub use folder::{JobFolder, JobLock};
 pub use history::{load, open_log};
 pub use incoming::{Incoming, Wanted, sweep};
+pub use name::check as check_name;
 pub use record::{JobRecord, JobSettings, RecordError};
 pub use state_dir::StateDir;
 

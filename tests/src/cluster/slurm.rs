@@ -115,13 +115,14 @@ impl Slurm {
 /// Of all commands.
 const ENVIRONMENT: [(&str, &str); 2] = [("SLURM_CONF", "/mnt/shared/slurm.conf"), ("PATH", PATH)];
 
-/// slurm.conf(5). Nodes are namespaces of one machine: their processes are told apart by /proc, not by control groups.
+/// slurm.conf(5). A requeued job waits until credentials of its run before have expired. Nodes are namespaces of one machine: their processes are told apart by /proc, not by control groups.
 fn configuration(nodes: usize) -> String {
     format!(
         "ClusterName=test
 SlurmctldHost=node0
 SlurmUser=root
 AuthType=auth/munge
+AuthInfo=cred_expire=5
 StateSaveLocation=/run/slurmctld
 SlurmdSpoolDir=/run/slurmd
 SlurmctldPidFile=/run/slurmctld.pid

@@ -5,9 +5,9 @@ use crate::client::refusal::unexpected;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, Uid, User};
 use protocol::cluster::client::{Answer, Ask};
-use protocol::cluster::powers::Powers;
+use protocol::cluster::powers::{Powers, SpeaksFor};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(100);
 /// How long daemons may take to end.
 const ENDING: Duration = Duration::from_secs(15);
+/// How srun tells that a task has ended with a failure.
+const AN_END: &str = "Exited with exit code";
 /// So many agents are told to end at a time.
 const AT_ONCE: usize = 16;
 /// How long members may take to join with the token.
@@ -68,21 +70,24 @@ impl Daemons {
         let until = Instant::now() + limit;
         loop {
             let there = self.members(what)?;
-            let missing: Vec<&str> =
-                allocation.names().into_iter().filter(|name| !there.contains(*name)).collect();
+            let names = allocation.names().into_iter().filter(|name| !there.contains(*name));
+            let mut missing: Vec<String> = names.map(str::to_owned).collect();
             if missing.is_empty() {
                 return Ok(());
             }
-            let ended = self.agents.try_wait().map_err(|error| Failure::of(what, error))?;
-            let cause = match ended {
-                Some(_) => "the agents' step has ended".to_owned(),
-                None if Instant::now() > until => {
-                    format!("none after {} s", limit.as_secs())
-                }
-                None => {
-                    std::thread::sleep(LOOK);
-                    continue;
-                }
+            let over = self.agents.try_wait().map_err(|error| Failure::of(what, error))?.is_some();
+            let ended = ended_on(&self.agents_said());
+            let cause = if over {
+                "the agents' step has ended".to_owned()
+            } else if !ended.is_empty() {
+                // The others may be on their way.
+                missing = ended;
+                "its agent has ended".to_owned()
+            } else if Instant::now() > until {
+                format!("it has not come within {} s", limit.as_secs())
+            } else {
+                std::thread::sleep(LOOK);
+                continue;
             };
             let said = self.agents_said();
             return Err(Failure::of(what, format!("{}: {cause}{said}", missing.join(", "))));
@@ -99,10 +104,11 @@ impl Daemons {
         Ok(nodes.as_array().into_iter().flatten().filter_map(alive).collect())
     }
 
-    /// The last lines of the agents' step.
+    /// The last lines of the agents' step, but those about what goes well.
     fn agents_said(&self) -> String {
         let text = std::fs::read_to_string(log(&self.folder, "agents")).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let tells = |line: &&str| !line.trim().is_empty() && !line.contains(" INFO ");
+        let lines: Vec<&str> = text.lines().filter(tells).collect();
         let last = lines.len().saturating_sub(LINES);
         lines[last..].iter().map(|line| format!("\n  {line}")).collect()
     }
@@ -110,9 +116,13 @@ impl Daemons {
     /// Ends them, agents first: each removes what it has on its node. They are asked to leave, since srun kills outright
     /// what it is told to end.
     pub fn end(&mut self) {
-        let is_there = matches!(self.agents.try_wait(), Ok(None));
-        if is_there && self.let_leave().is_ok() {
-            wait_for(&mut self.agents);
+        let until = Instant::now() + ENDING;
+        // Some may still be on their way here.
+        while matches!(self.agents.try_wait(), Ok(None)) && Instant::now() < until {
+            if self.let_leave().is_err() {
+                break;
+            }
+            std::thread::sleep(LOOK);
         }
         end(&mut self.agents);
         end(&mut self.coordinator);
@@ -171,6 +181,13 @@ fn wait_for(child: &mut Child) -> bool {
     true
 }
 
+/// Nodes whose tasks have ended with a failure, as srun tells: `srun: error: NODE: task 1: Exited with exit code 125`.
+fn ended_on(said: &str) -> Vec<String> {
+    let lines = said.lines().filter(|line| line.contains(AN_END));
+    let nodes = lines.filter_map(|line| line.split_once("error: ")?.1.split_once(": task"));
+    nodes.map(|(nodes, _)| nodes.to_owned()).collect()
+}
+
 fn coordinator_folder(folder: &Path) -> PathBuf {
     folder.join("coordinator")
 }
@@ -205,12 +222,17 @@ fn start_coordinator(own: &Path, folder: &Path) -> Result<Child, Failure> {
     Err(failed(io::Error::other(said.trim().to_owned())))
 }
 
-/// Its agents obey it and speak for nobody.
+/// All of them are this user's: each speaks for him alone, and may order what he may, such as to take an archive of another
+/// cluster.
 fn token(folder: &Path, uses: usize) -> Result<String, Failure> {
     let what = "make a join token";
     let uses = u32::try_from(uses).map_err(|error| Failure::of(what, error))?;
     let cluster = Cluster::of_coordinator(&coordinator_folder(folder))?;
-    let ask = Ask::Token { uses, valid_s: TOKEN_VALID_S, powers: Powers::default() };
+    let user = User::from_uid(Uid::effective()).map_err(|errno| Failure::of(what, errno))?;
+    let user = user.ok_or_else(|| Failure::of(what, "this user has no name"))?;
+    let speaks_for = SpeaksFor::Only(std::iter::once(user.name).collect());
+    let powers = Powers { speaks_for, operates: true };
+    let ask = Ask::Token { uses, valid_s: TOKEN_VALID_S, powers };
     match cluster.ask(what, &ask)? {
         Answer::Token { token } => Ok(token),
         other => Err(unexpected(what, &other)),
@@ -251,4 +273,17 @@ fn start_agents(
         return Err(failed(error));
     }
     Ok(child)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ended_on;
+
+    #[test]
+    fn srun_tells_where_a_task_has_failed() {
+        let said = "\n  ckptd: failed\n  srun: error: node2: task 1: Exited with exit code 125\n  srun: error: \
+                    node[4-5]: tasks 3-4: Exited with exit code 1";
+        assert_eq!(ended_on(said), ["node2", "node[4-5]"]);
+        assert!(ended_on("srun: error: something else").is_empty());
+    }
 }

@@ -3,9 +3,11 @@
 mod agent;
 mod allocation;
 mod daemons;
+mod store;
 
-use super::{Context, run};
-use crate::cli::{SlurmCommand, SlurmRunArguments};
+use super::{Context, restart, run};
+use crate::cli::{RestartArguments, RunArguments, SlurmCommand, SlurmRunArguments, THEN_EXIT};
+use crate::client::last_checkpoint::LastCheckpoint;
 use crate::failure::Failure;
 use crate::jobs::StateDir;
 use allocation::Allocation;
@@ -13,6 +15,8 @@ use daemons::Daemons;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use store::Store;
 
 pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> {
     match command {
@@ -22,21 +26,81 @@ pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> 
 }
 
 /// Runs a job on the nodes of the allocation; the coordinator is here, an agent on each node.
-fn run_in_allocation(context: &Context, arguments: SlurmRunArguments) -> Result<u8, Failure> {
+fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Result<u8, Failure> {
     if arguments.run.detach {
         let text = "wrong usage: --detach makes no sense here: the cluster of an allocation ends with its job";
         return Err(Failure::Usage(text.to_owned()));
     }
     let allocation = Allocation::of_environment()?;
+    let options = &mut arguments.run.options;
+    let signal = options.checkpoint_on.unwrap_or(nix::libc::SIGUSR1);
+    let last = LastCheckpoint::new(signal, options.then_exit.unwrap_or(THEN_EXIT));
+    // Without a store, what is told at the end is for the job, unless it is asked for.
+    if arguments.store.is_some() || options.checkpoint_on.is_some() {
+        options.last = Some(last.clone());
+    }
+    let store = arguments.store.as_deref();
+    let store = store.map(|dir| Store::of(dir, arguments.run.name.as_deref())).transpose()?;
     let folder = Folder::make(context, &allocation)?;
-    let state = StateDir::find(Some(folder.0.clone()))?;
-    let inside =
-        Context { state, asked_dir: Some(folder.0.clone()), start_agent: context.start_agent };
     let mut daemons = Daemons::start(&allocation, &folder.0)?;
     daemons.wait_for_members(&allocation, arguments.wait)?;
-    let status = run::perform(&inside, arguments.run);
+    let dir = folder.of_this_node();
+    if store.is_some() && dir == folder.0 {
+        let cause = "this is none of its nodes: call it in a script of sbatch";
+        return Err(Failure::of("keep a job of an allocation", cause));
+    }
+    let state = StateDir::find(Some(dir.clone()))?;
+    let inside = Context { state, asked_dir: Some(dir), start_agent: context.start_agent };
+    let status = match store {
+        Some(store) => run_from(&inside, &store, arguments.run, &last)?,
+        None => run::perform(&inside, arguments.run)?,
+    };
     daemons.end();
-    status
+    if arguments.requeue && last.is_taken() {
+        requeue(&allocation)?;
+    }
+    Ok(status)
+}
+
+/// Begins a job, or goes on with what the store has of it; what is left of it at a last checkpoint goes there again.
+fn run_from(
+    context: &Context,
+    store: &Store,
+    mut arguments: RunArguments,
+    last: &LastCheckpoint,
+) -> Result<u8, Failure> {
+    let status = if store.has_job() {
+        store.bring(context)?;
+        let arguments = RestartArguments {
+            job: store.name().to_owned(),
+            checkpoint: None,
+            force: false,
+            file_check: None,
+            detach: false,
+            options: arguments.options,
+        };
+        restart::perform(context, &arguments)?
+    } else {
+        arguments.name = Some(store.name().to_owned());
+        run::perform(context, arguments)?
+    };
+    if last.is_taken() {
+        store.keep(context)?;
+    } else if status == 0 {
+        store.remove()?;
+    }
+    Ok(status)
+}
+
+/// Puts the batch job into the queue again, which ends this one.
+fn requeue(allocation: &Allocation) -> Result<(), Failure> {
+    let what = format!("put job {} into the queue again", allocation.job);
+    let asked = Command::new("scontrol").args(["requeue", &allocation.job]).output();
+    let asked = asked.map_err(|error| Failure::of(&what, error))?;
+    if asked.status.success() {
+        return Ok(());
+    }
+    Err(Failure::of(what, String::from_utf8_lossy(&asked.stderr).trim()))
 }
 
 /// A folder of this user's alone; it goes when the job has ended.
@@ -54,6 +118,12 @@ impl Folder {
         let made = private_folder(&folder);
         made.map_err(|error| Failure::of(format!("make {}", folder.display()), error))?;
         Ok(Self(folder))
+    }
+
+    /// The agent's of this machine, which images are read through; where that has none, the coordinator's.
+    fn of_this_node(&self) -> PathBuf {
+        let agents = std::env::var("SLURMD_NODENAME").map(|name| self.0.join(name));
+        agents.ok().filter(|dir| dir.is_dir()).unwrap_or_else(|| self.0.clone())
     }
 }
 

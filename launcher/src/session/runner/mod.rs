@@ -21,6 +21,8 @@ use super::rehearsals::{Finished, Rehearsals};
 use super::terminal::{self, RawGuard};
 use super::{signals, streams};
 use crate::agent::{AgentHandle, StartAgent};
+use crate::client::last_checkpoint::LastCheckpoint;
+use crate::client::launcher;
 use crate::failure::Failure;
 use crate::jobs::{self, JobFolder, JobSettings};
 use crate::text;
@@ -61,6 +63,8 @@ pub struct Session<'a> {
     pub loud: bool,
     /// The command by which the job is resumed.
     pub resume: String,
+    /// What is done at a signal that tells of the machine's end.
+    pub last: Option<LastCheckpoint>,
 }
 
 /// Runs a job until it ends; its exit status.
@@ -72,7 +76,9 @@ pub fn run(session: Session<'_>, start_agent: StartAgent) -> Result<u8, Failure>
         .enable_all()
         .build()
         .map_err(|error| Failure::of("start the event loop", error))?;
+    let last = session.last.clone();
     let status = runtime.block_on(foreground(session, start_agent));
+    let status = status.map(|status| last.map_or(status, |last| last.status(status)));
     // Threads that wait for a reader or a typist end with the process.
     runtime.shutdown_background();
     status
@@ -450,6 +456,12 @@ impl<'a> Runner<'a> {
     }
 
     async fn on_signal(&mut self, signal: i32) -> Option<Event> {
+        if let Some(last) = &self.session.last {
+            let job = self.session.job;
+            if last.on_signal(signal, Some((&launcher::socket(job.path()), job.id()))) {
+                return None;
+            }
+        }
         match signal {
             nix::libc::SIGWINCH => {
                 self.follow_terminal();

@@ -46,19 +46,26 @@ pub(super) const CASES: &[Case] = &[
 /// Where tests/install puts them.
 const FOLDER: &str = "/var/cache/ckptd-tests/mpi";
 
+/// All of them, as the index calls them.
+pub(super) const PACKAGES: [&str; 3] = ["openmpi", "mpich", "impi-rt"];
+
+/// What PATH is after its `activate`; `None`: it is not installed.
+pub(super) fn path(package: &str) -> Option<String> {
+    let programs = Path::new(FOLDER).join(package).join("bin");
+    if programs.join("mpirun").exists() {
+        return Some(format!("{}:{PATH}", programs.display()));
+    }
+    eprintln!("    skipped: no {package}; tests/install installs it");
+    None
+}
+
 /// Starts six ranks, two on each of three nodes, and lets them come to a checkpoint. `None`: it is not installed.
 fn start<'a>(
     stage: &Stage,
     ckptd: &'a Ckptd,
     package: &str,
 ) -> Result<Option<ClusterJob<'a>>, Failure> {
-    let programs = Path::new(FOLDER).join(package).join("bin");
-    if !programs.join("mpirun").exists() {
-        eprintln!("    skipped: no {package}; tests/install installs it");
-        return Ok(None);
-    }
-    // As after its `activate`.
-    let path = format!("{}:{PATH}", programs.display());
+    let Some(path) = path(package) else { return Ok(None) };
     let script = ckptd.cluster().share(&stage.script("allreduce.py"))?;
     let command = ["mpirun", "-n", "6", "python", &script, END];
     let options = ["--interval", "1"];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::open_mpi::{ANSWER, END};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
-use super::{Case, check};
+use super::{Case, check, packaged};
 use crate::cluster::slurm::{Slurm, USER};
 use crate::cluster::until;
 use crate::job::Failure;
@@ -20,6 +20,22 @@ pub(super) const CASES: &[Case] = &[
         name: "slurm-node-lost",
         about: "Slurm: a node of the allocation fails, its ranks go on on the others",
         run: node_lost,
+    },
+    Case {
+        name: "slurm-run-times",
+        about: "Slurm: Open MPI 5, MPICH 5 and Intel MPI start by ckptd, not by srun, on all nodes of an allocation",
+        run: run_times,
+    },
+    Case {
+        name: "slurm-requeue",
+        about: "Slurm: told that its time is over, a job is kept in a folder, put into the queue again, and goes on from \
+                there on fewer nodes",
+        run: requeue,
+    },
+    Case {
+        name: "slurm-wrong",
+        about: "Slurm: no allocation, and agents that can't start on a node, are told in one line; nothing is left",
+        run: wrong,
     },
 ];
 
@@ -66,7 +82,10 @@ impl<'s> Batch<'s> {
 
     fn explain(&self, failure: &Failure) -> Failure {
         let (out, err) = (self.file("out"), self.file("err"));
-        self.slurm.explain(&Failure(format!("{failure}\n--- out\n{out}\n--- err\n{err}")))
+        let shown = self.slurm.run(0, &["scontrol", "show", "job", &self.number]);
+        let shown = shown.map_or_else(|error| error.0, |shown| shown.stdout);
+        let text = format!("{failure}\n--- out\n{out}\n--- err\n{err}\n--- job\n{shown}");
+        self.slurm.explain(&Failure(text))
     }
 
     /// Waits until the ranks work on all nodes, and for two checkpoints after that.
@@ -83,7 +102,7 @@ impl<'s> Batch<'s> {
 
     /// As the command tells it on the first node.
     fn newest_checkpoint(&self) -> Result<Option<u64>, Failure> {
-        let ask = format!("ckptd --dir /tmp/ckptd-slurm-{}-* status --json", self.number);
+        let ask = format!("ckptd --dir /tmp/ckptd-slurm-{}-*/node1 status --json", self.number);
         let mut asked = self.slurm.begin(1, &["sh", "-c", &ask])?;
         if asked.wait(LIMIT)? != 0 {
             return Ok(None);
@@ -123,4 +142,102 @@ fn node_lost(stage: &Stage) -> Result<(), Failure> {
     slurm.cluster().node(3).kill()?;
     job.wait_for("err", "node3", JOB_LIMIT)?;
     job.finish()
+}
+
+/// Each in an allocation of its own, one after the other.
+fn run_times(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let allreduce = slurm.cluster().share(&stage.script("allreduce.py"))?;
+    for package in packaged::PACKAGES {
+        let Some(path) = packaged::path(package) else { continue };
+        let text = format!(
+            "#!/bin/bash
+#SBATCH --nodes=3 --ntasks-per-node=2 --output=out.%j --error=err.%j
+PATH={path}
+ckptd slurm run --interval 1 mpirun -n 6 python {allreduce} 4
+echo \"status $?\"
+"
+        );
+        let script = slurm.cluster().share_script("run-time.sh", &text)?;
+        let job = Batch::submit(&slurm, &script)?;
+        job.wait_for("out", "status ", JOB_LIMIT)?;
+        let out = job.file("out");
+        let wanted =
+            ["rank 1 of 6 on node1", "rank 5 of 6 on node3", "allreduce: right\n", "status 0"];
+        check(wanted.iter().all(|text| out.contains(text)), || {
+            job.explain(&Failure(format!("{package} did not come to its end"))).0
+        })?;
+    }
+    Ok(())
+}
+
+fn wrong(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let mut outside = slurm.begin(0, &["ckptd", "slurm", "run", "true"])?;
+    check(outside.wait(LIMIT)? == 125 && outside.errors().contains("allocation"), || {
+        outside.explain(&Failure("outside of an allocation".into())).0
+    })?;
+    // Nobody can make a folder there.
+    slurm.cluster().node(2).must_run(&["mount", "-o", "remount,ro", "/tmp"])?;
+    let text = "#!/bin/bash
+#SBATCH --nodes=3 --ntasks-per-node=2 --output=out.%j --error=err.%j
+ckptd slurm run --wait 10s touch /mnt/shared/anna/began
+echo \"status $?\"
+";
+    let script = slurm.cluster().share_script("wrong.sh", text)?;
+    let job = Batch::submit(&slurm, &script)?;
+    job.wait_for("out", "status ", JOB_LIMIT)?;
+    let (out, err) = (job.file("out"), job.file("err"));
+    let told = err.lines().next().unwrap_or_default();
+    let right = out.contains("status 125")
+        && told.contains("node2: its agent has ended")
+        && err.contains("Read-only file system");
+    let began = slurm.cluster().folder().join("shared").join(USER).join("began").exists();
+    check(right && !began, || job.explain(&Failure("a node without /tmp".into())).0)?;
+    for number in [1, 3] {
+        let left = slurm.run(number, &["sh", "-c", "ls -d /tmp/ckptd-*; pgrep -l ckptd"])?;
+        check(left.stdout.is_empty(), || format!("node{number} has {}", left.stdout))?;
+    }
+    Ok(())
+}
+
+fn requeue(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let queens = slurm.cluster().share(stage.program("nqueens")?)?;
+    let kept = format!("/mnt/shared/{USER}");
+    let text = format!(
+        "#!/bin/bash
+#SBATCH --nodes=2-3 --ntasks-per-node=2 --requeue --open-mode=append --output=out.%j --error=err.%j
+exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v \\
+    mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 {queens} 13 --ballast 16 --chat 40 --until {END}
+"
+    );
+    let script = slurm.cluster().share_script("requeue.sh", &text)?;
+    let job = Batch::submit(&slurm, &script)?;
+    job.wait_for_checkpoints()?;
+    let drain = ["scontrol", "update", "NodeName=node3", "State=DRAIN", "Reason=test"];
+    check(slurm.run(0, &drain)?.status == 0, || "node3 can't be drained".to_owned())?;
+    // What Slurm does by itself with '--signal=B:USR1@SECONDS'.
+    let signal = ["scancel", "--signal=USR1", "--batch", &job.number];
+    check(slurm.run(0, &signal)?.status == 0, || "the job can't be told".to_owned())?;
+    job.wait_for("err", "the job is kept in", LIMIT)?;
+    // It asks for what it had the first time, of which there is less now.
+    let id = format!("JobId={}", job.number);
+    let less = ["scontrol", "update", &id, "NumTasks=4", "NumNodes=2"];
+    let changed = until("the job is in the queue", LIMIT, || {
+        Ok((slurm.run(0, &less)?.status == 0).then_some(()))
+    });
+    changed.map_err(|failure| job.explain(&failure))?;
+    job.wait_for("err", "the job goes on from checkpoint", LIMIT)?;
+    slurm.cluster().share_script("end", "")?;
+    job.wait_for("out", ANSWER, JOB_LIMIT)?;
+    let show = ["scontrol", "--oneliner", "show", "job", &job.number];
+    let over = until("the job is completed", LIMIT, || {
+        let shown = slurm.run(0, &show)?.stdout;
+        let right = ["JobState=COMPLETED", "ExitCode=0:0", "Restarts=1", "NodeList=node[1-2]"];
+        Ok(right.iter().all(|text| shown.contains(text)).then_some(()))
+    });
+    over.map_err(|failure| job.explain(&failure))?;
+    let left = slurm.cluster().folder().join("shared").join(USER).join("queens.ckptd");
+    check(!left.exists(), || "what it went on from is there still".to_owned())
 }

@@ -1,0 +1,111 @@
+//! A folder of the shared file system, where a job is kept between two allocations.
+
+use crate::cli::{ExportArguments, ImportArguments, RecipientArguments};
+use crate::commands::import::Brought;
+use crate::commands::{Context, export, import};
+use crate::failure::Failure;
+use crate::jobs::check_name;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How archives end.
+const ENDING: &str = "ckptd";
+
+/// Where a job is kept.
+#[derive(Debug)]
+pub struct Store {
+    archive: PathBuf,
+    name: String,
+}
+
+impl Store {
+    /// Of a job of that name, else called as Slurm calls it.
+    ///
+    /// # Errors
+    /// Where the job has no fit name, or the folder can't be written to.
+    pub fn of(dir: &Path, name: Option<&str>) -> Result<Self, Failure> {
+        let of_slurm = std::env::var("SLURM_JOB_NAME").unwrap_or_default();
+        let name = name.unwrap_or(&of_slurm);
+        if let Err(error) = check_name(name) {
+            return Err(Failure::Usage(format!(
+                "wrong usage: {name:?}: {error}: with --store, give the job a --name"
+            )));
+        }
+        let what = format!("keep jobs in {}", dir.display());
+        // Told before the job begins, not when its machines are about to go.
+        tempfile::tempfile_in(dir).map_err(|error| Failure::of(what, error))?;
+        let archive = dir.join(format!("{name}.{ENDING}"));
+        Ok(Self { archive, name: name.to_owned() })
+    }
+
+    /// What the job is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether there is something to go on from.
+    pub fn has_job(&self) -> bool {
+        self.archive.exists()
+    }
+
+    /// Brings the job into the cluster of this allocation.
+    ///
+    /// # Errors
+    /// Archives that are not taken.
+    pub fn bring(&self, context: &Context) -> Result<(), Failure> {
+        let arguments = ImportArguments {
+            file: self.archive.clone(),
+            name: Some(self.name.clone()),
+            user: None,
+            identity: Vec::new(),
+        };
+        match import::bring(context, &arguments)? {
+            Brought::Job { checkpoint, .. } => {
+                let archive = self.archive.display();
+                eprintln!("ckptd: the job goes on from checkpoint {checkpoint}, kept in {archive}");
+                Ok(())
+            }
+            Brought::Interrupted(signal) => {
+                Err(Failure::of(format!("bring {}", self.name), format!("signal {signal} came")))
+            }
+        }
+    }
+
+    /// Keeps the job's newest checkpoint: the one before stays until this one is whole and durable.
+    ///
+    /// # Errors
+    /// Full disks and their like.
+    pub fn keep(&self, context: &Context) -> Result<(), Failure> {
+        let what = format!("keep {} in {}", self.name, self.archive.display());
+        let failed = |error: io::Error| Failure::of(&what, error);
+        let draft = self.archive.with_extension(format!("{ENDING}.{}", std::process::id()));
+        let arguments = ExportArguments {
+            job: self.name.clone(),
+            file: draft.clone(),
+            recipients: RecipientArguments::default(),
+        };
+        let status = export::perform(context, &arguments)?;
+        if status != 0 {
+            return Err(Failure::of(what, format!("the export ended with {status}")));
+        }
+        fs::rename(&draft, &self.archive).map_err(failed)?;
+        let folder = self.archive.parent().unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        eprintln!("ckptd: the job is kept in {}", self.archive.display());
+        Ok(())
+    }
+
+    /// The job has come to its end: nothing is left to go on from.
+    ///
+    /// # Errors
+    /// Where it can't be removed.
+    pub fn remove(&self) -> Result<(), Failure> {
+        match fs::remove_file(&self.archive) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Failure::of(format!("remove {}", self.archive.display()), error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
