@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use ckptd_tests::job::Failure;
+use nix::sys::signal::Signal;
 
 use super::stage::{JOB, Running, Stage, expect, own, until};
 
@@ -50,4 +51,34 @@ pub fn meanwhile(stage: &Stage) -> Result<(), Failure> {
         expect(none || verdicts.status.success(), || format!("{verdicts:?}"))?;
     }
     Ok(())
+}
+
+/// A signal that tells of the machine's end: a last checkpoint, a status for the scheduler, and the job goes on from there.
+/// Another signal is the job's.
+pub fn checkpoint_on(stage: &Stage) -> Result<(), Failure> {
+    let traps = "trap 'echo seen' USR2; n=0; echo ready; while [ ! -e go ]; do sleep 0.02; n=$((n+1)); done; \
+                 [ $n -gt 0 ] && echo right";
+    let options =
+        ["--interval", "0", "--checkpoint-on", "USR1", "--then-exit", "75", "--name", JOB];
+    let words = [&["run"], &options[..], &["--", "sh", "-c", traps]].concat();
+    let mut running = Running::start(stage.command(&words))?;
+    stage.until_up(&mut running)?;
+    running.wait_for("ready")?;
+    running.signal(Signal::SIGUSR2)?;
+    running.wait_for("seen")?;
+    running.signal(Signal::SIGUSR1)?;
+    let ended = running.finish()?.expect(75)?;
+    expect(ended.err.contains("a last checkpoint is taken"), || format!("{ended:?}"))?;
+    expect(!stage.runs("sh"), || "the job runs on".to_owned())?;
+    let restart = ["restart", JOB, "--checkpoint-on", "SIGUSR1"];
+    let mut again = Running::start(stage.command(&restart))?;
+    stage.until_up(&mut again)?;
+    again.signal(Signal::SIGUSR1)?;
+    again.finish()?.expect(85)?;
+    own(fs::write(stage.home.join("go"), ""))?;
+    let ended = stage.output(&["restart", JOB], "")?.expect(0)?;
+    expect(ended.out == "right\n", || format!("{ended:?}"))?;
+    let wrong = stage.output(&["run", "--checkpoint-on", "KILL", "true"], "")?.expect(2)?;
+    expect(wrong.err.contains("SIGUSR1"), || format!("{wrong:?}"))?;
+    stage.output(&["run", "--then-exit", "3", "true"], "")?.expect(2).map(drop)
 }

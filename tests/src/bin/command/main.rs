@@ -68,6 +68,7 @@ const CASES: &[(&str, Case)] = &[
     ("encrypted-archives-by-age", recipients::by_age),
     ("ended-before-the-mark", ends::before_the_mark),
     ("ended-meanwhile", ends::meanwhile),
+    ("checkpoint-on-a-signal", ends::checkpoint_on),
     ("rehearsals", rehearsals::leave_no_trace),
     ("failing-rehearsals", rehearsals::tell_what_fails),
     ("run-with-rehearsals", rehearsals::of_a_job_that_runs),
