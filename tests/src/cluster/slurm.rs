@@ -23,7 +23,7 @@ pub struct Slurm {
 }
 
 impl Slurm {
-    /// Starts it on so many nodes of two processors; all are idle when it returns. `None`: it is not installed.
+    /// Starts it on so many nodes of eight processors; all are idle when it returns. `None`: it is not installed.
     ///
     /// # Errors
     /// When anything does not come up.
@@ -137,7 +137,7 @@ SlurmdTimeout=10
 KillWait=5
 ReturnToService=2
 MpiDefault=none
-NodeName=node[1-{nodes}] CPUs=2
+NodeName=node[1-{nodes}] CPUs=8
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE
 "
     )

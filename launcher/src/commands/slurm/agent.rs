@@ -1,6 +1,6 @@
 //! The agent of one node of an allocation, as srun starts it.
 
-use super::private_folder;
+use super::{must_be_private, private_folder};
 use crate::commands::Context;
 use crate::failure::Failure;
 use ckpt_agent::driver::{AgentOptions, run};
@@ -32,7 +32,7 @@ pub fn perform(context: &Context, slots: &[u32]) -> Result<u8, Failure> {
     // Where all nodes have the same folder, each has one of its own in it.
     let folder = context.state.path();
     let made = match private_folder(folder) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => must_be_private(folder),
         made => made,
     };
     made.map_err(|error| failed(format!("make {}: {error}", folder.display())))?;

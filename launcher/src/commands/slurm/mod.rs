@@ -13,7 +13,7 @@ use crate::jobs::StateDir;
 use allocation::Allocation;
 use daemons::Daemons;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use store::Store;
@@ -132,10 +132,40 @@ fn private_folder(folder: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(folder)
 }
 
+/// Refuses a folder that is there already, unless it is this user's alone: where all may write, anybody could have made it.
+fn must_be_private(folder: &Path) -> io::Result<()> {
+    let found = folder.symlink_metadata()?;
+    let is_own = found.uid() == nix::unistd::Uid::effective().as_raw();
+    if found.is_dir() && is_own && found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other("it is there already, and not this user's alone"))
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             eprintln!("ckptd: {} can't be removed: {error}", self.0.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn only_a_folder_of_ones_own_is_used() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = base.path().join("folder");
+        private_folder(&folder).unwrap();
+        must_be_private(&folder).unwrap();
+        private_folder(&folder).unwrap_err();
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o770)).unwrap();
+        must_be_private(&folder).unwrap_err();
+        let link = base.path().join("link");
+        symlink(base.path(), &link).unwrap();
+        must_be_private(&link).unwrap_err();
     }
 }

@@ -33,6 +33,11 @@ pub(super) const CASES: &[Case] = &[
         run: requeue,
     },
     Case {
+        name: "slurm-array",
+        about: "Slurm: four jobs of an array, side by side on the same nodes, do not get into each other's way",
+        run: array,
+    },
+    Case {
         name: "slurm-wrong",
         about: "Slurm: no allocation, and agents that can't start on a node, are told in one line; nothing is left",
         run: wrong,
@@ -177,6 +182,18 @@ fn wrong(stage: &Stage) -> Result<(), Failure> {
     check(outside.wait(LIMIT)? == 125 && outside.errors().contains("allocation"), || {
         outside.explain(&Failure("outside of an allocation".into())).0
     })?;
+    let text = "#!/bin/bash
+#SBATCH --nodes=3 --ntasks-per-node=2 --output=out.%j --error=err.%j
+ckptd slurm run --store /proc touch /mnt/shared/anna/began
+echo \"status $?\"
+";
+    let script = slurm.cluster().share_script("store.sh", text)?;
+    let job = Batch::submit(&slurm, &script)?;
+    job.wait_for("out", "status ", JOB_LIMIT)?;
+    check(
+        job.file("out").contains("125") && job.file("err").contains("keep jobs in /proc"),
+        || job.explain(&Failure("a folder that can't be written to".into())).0,
+    )?;
     // Nobody can make a folder there.
     slurm.cluster().node(2).must_run(&["mount", "-o", "remount,ro", "/tmp"])?;
     let text = "#!/bin/bash
@@ -240,4 +257,27 @@ exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v \\
     over.map_err(|failure| job.explain(&failure))?;
     let left = slurm.cluster().folder().join("shared").join(USER).join("queens.ckptd");
     check(!left.exists(), || "what it went on from is there still".to_owned())
+}
+
+fn array(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let queens = slurm.cluster().share(stage.program("nqueens")?)?;
+    let text = format!(
+        "#!/bin/bash
+#SBATCH --array=1-4 --nodes=3 --ntasks-per-node=1 --output=out.%a --error=err.%a
+ckptd slurm run --interval 1 mpirun.openmpi -np 3 --mca mpi_yield_when_idle 1 {queens} 11 --chat 40 --least 4
+echo \"status $?\"
+"
+    );
+    let script = slurm.cluster().share_script("array.sh", &text)?;
+    let first = Batch::submit(&slurm, &script)?;
+    for number in 1..=4 {
+        let job = Batch { slurm: &slurm, number: number.to_string() };
+        job.wait_for("out", "status ", JOB_LIMIT)?;
+        let out = job.file("out");
+        check(out.contains("N=11: 2680 solutions") && out.contains("status 0"), || {
+            job.explain(&Failure(format!("task {number} of job {} failed", first.number))).0
+        })?;
+    }
+    Ok(())
 }
