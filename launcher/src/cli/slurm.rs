@@ -26,7 +26,7 @@ Example, for a job that takes longer than an allocation:
   exec ckptd slurm run --store $HOME/kept --requeue --name simulate mpirun ./simulate
 
 Exit status: that of the job; 125 where ckptd failed.")]
-    Run(SlurmRunArguments),
+    Run(Box<SlurmRunArguments>),
     /// Run the agent of a node: what 'ckptd slurm run' has srun start.
     #[command(hide = true)]
     Agent {

@@ -2,7 +2,7 @@
 
 use super::link::{Link, LinkError};
 use protocol::cluster::client::{Answer, Ask};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ impl LastCheckpoint {
         *state == State::Taken
     }
 
-    fn ask(&self, socket: &PathBuf, job: &str) {
+    fn ask(&self, socket: &Path, job: &str) {
         eprintln!("ckptd: a last checkpoint is taken, then the job ends");
         match stop(socket, job) {
             Ok(Some(Answer::Ended { checkpoint: Some(_), .. })) => {

@@ -20,7 +20,7 @@ use store::Store;
 
 pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> {
     match command {
-        SlurmCommand::Run(arguments) => run_in_allocation(context, arguments),
+        SlurmCommand::Run(arguments) => run_in_allocation(context, *arguments),
         SlurmCommand::Agent { slots } => agent::perform(context, &slots),
     }
 }
