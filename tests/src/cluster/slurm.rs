@@ -35,7 +35,7 @@ impl Slurm {
         let cluster = Cluster::start(&Spec::new(nodes))?;
         cluster.share(ckptd)?;
         cluster.share_script("slurm.conf", &configuration(nodes))?;
-        let key: String = std::iter::repeat_with(|| fastrand::alphanumeric()).take(1024).collect();
+        let key: String = std::iter::repeat_with(fastrand::alphanumeric).take(1024).collect();
         cluster.share_script("munge.key", &key)?;
         let mut slurm = Slurm { daemons: Vec::new(), cluster };
         for number in 0..=nodes {
