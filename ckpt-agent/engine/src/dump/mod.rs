@@ -32,6 +32,7 @@ mod write;
 
 pub use super::sys::page::page_size;
 pub use files::build_id;
+pub use namespaces::Places;
 pub use into_store::process_file;
 pub use process::stat_and_status;
 pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job};

@@ -4,6 +4,7 @@
 mod content;
 mod memory_files;
 mod mounts;
+mod places;
 mod seen;
 mod time;
 
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
@@ -20,6 +22,7 @@ use super::super::sys::stat::identity;
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 use memory_files::Maker;
+pub use places::Places;
 
 /// NS_GET_USERNS (ioctl_ns(2)), for all architectures of this engine.
 const GET_USER: u64 = 0xb701;
@@ -60,8 +63,12 @@ pub struct Own {
     known: HashMap<(&'static str, String), u32>,
     /// Who is in mount namespaces with mounts of their own, by their places.
     makers: BTreeMap<u32, Maker>,
+    /// What is mounted in mount namespaces, by their places.
+    mounts: BTreeMap<u32, Mounts>,
     /// Mounts that are as in the job's own mount namespace, by their numbers.
     unchanged: BTreeSet<i32>,
+    /// Where files are found among the job's own mounts, where any process has others.
+    found: Option<Arc<Places>>,
 }
 
 impl Own {
@@ -169,19 +176,21 @@ impl Own {
     fn mounts(&mut self, init: i32, pid: i32, of_job: bool) -> Result<NamespaceContent> {
         let of = |pid: i32| content::file_of(pid, "mountinfo");
         let (home, own) = (of(init)?, of(pid)?);
-        if content::mounted(&home) == content::mounted(&own) {
-            return Ok(NamespaceContent::Mounts);
-        }
-        let [home, own] = [home, own].map(|text| {
-            Mounts::parse(&text).ok_or_else(|| EngineError::odd("mountinfo", text.clone()))
-        });
-        let (home, own) = (home?, own?);
-        let maker = content::maker(pid, of_job)?;
-        let planned = mounts::plan(pid, &home, &own, maker)?;
-        self.makers.insert(self.all.len() as u32, maker);
-        self.unchanged.extend(home.all.iter().map(|mount| mount.id));
-        self.unchanged.extend(planned.unchanged);
-        Ok(planned.content)
+        let same = content::mounted(&home) == content::mounted(&own);
+        let (home, own) = (tree(&home)?, tree(&own)?);
+        let place = self.all.len() as u32;
+        let content = if same {
+            self.unchanged.extend(own.all.iter().map(|mount| mount.id));
+            NamespaceContent::Mounts
+        } else {
+            let maker = content::maker(pid, of_job)?;
+            let planned = mounts::plan(pid, &home, &own, maker)?;
+            self.makers.insert(place, maker);
+            self.unchanged.extend(planned.unchanged);
+            planned.content
+        };
+        self.mounts.insert(place, own);
+        Ok(content)
     }
 
     /// Whichever process makes a namespace again, files there must become the same user's.
@@ -195,24 +204,38 @@ impl Own {
 
     /// Looks at what all processes have open, in a job with mounts of its own.
     fn check_seen(
-        &self,
+        &mut self,
         init: i32,
         processes: &[StoppedProcess],
     ) -> Result<(), (i32, EngineError)> {
         if !self.all.iter().any(|one| one.content.has_own_mounts()) {
             return Ok(());
         }
-        let seen = seen::Seen { init, unchanged: &self.unchanged };
+        let places = self.places(init).map_err(|error| (init, error))?;
         for process in processes {
             let pid = process.host_pid;
-            let places = self.of.get(&pid).into_iter().flatten();
-            let is_one = |place: &&u32| self.all[**place as usize].content.has_own_mounts();
-            let inside = places.copied().find(|place| is_one(&place));
-            let checked = seen.check(pid, inside.is_some());
+            let checked = seen::check(&places, pid);
+            let inside = self.place_among(pid, NamespaceContent::has_own_mounts);
             let same = inside.map_or(Ok(()), |place| self.check_maker(place, pid));
             checked.and(same).map_err(|error| (pid, error))?;
         }
+        self.found = Some(Arc::new(places));
         Ok(())
+    }
+
+    /// The namespace of a process that is one of these, as a place in the list.
+    fn place_among(&self, pid: i32, is_one: impl Fn(&NamespaceContent) -> bool) -> Option<u32> {
+        let places = self.of.get(&pid).into_iter().flatten();
+        places.copied().find(|place| is_one(&self.all[*place as usize].content))
+    }
+
+    fn places(&mut self, init: i32) -> Result<Places> {
+        let home = tree(&content::file_of(init, "mountinfo")?)?;
+        let is_mounts = |content: &NamespaceContent| content.flag() == libc::CLONE_NEWNS;
+        let of = |pid: &i32| Some((*pid, self.place_among(*pid, is_mounts)?));
+        let of = self.of.keys().filter_map(of).collect();
+        let unchanged = std::mem::take(&mut self.unchanged);
+        Places::new(init, home, std::mem::take(&mut self.mounts), of, unchanged)
     }
 
     /// The user namespace that a namespace belongs to; that of a user namespace is the one that it was made in.
@@ -235,10 +258,9 @@ impl Own {
         }
     }
 
-    /// The init's number, and mounts that are as in its mount namespace, where any process has others.
-    pub fn unchanged_mounts(&self, init: i32) -> Option<(i32, BTreeSet<i32>)> {
-        let any = self.all.iter().any(|one| one.content.has_own_mounts());
-        any.then(|| (init, self.unchanged.clone()))
+    /// Where files are found among the job's own mounts, where any process has others.
+    pub fn found(&self) -> Option<Arc<Places>> {
+        self.found.clone()
     }
 
     /// The kernel's number of the init's network namespace, where any process has another one.
@@ -343,12 +365,9 @@ pub fn check_network(socket: impl AsFd, home: u64) -> Result<()> {
     }
 }
 
-/// Refuses a descriptor of this process, a copy of one in flight, that a restart would not find among the job's mounts.
-///
-/// # Errors
-/// The refusal, without the names of its process and descriptor.
-pub fn check_in_flight(fd: i32, (init, unchanged): &(i32, BTreeSet<i32>)) -> Result<()> {
-    seen::Seen { init: *init, unchanged }.descriptor(std::process::id() as i32, fd)
+/// The text of mountinfo, as a tree.
+fn tree(text: &str) -> Result<Mounts> {
+    Mounts::parse(text).ok_or_else(|| EngineError::odd("mountinfo", text))
 }
 
 /// The namespace that one belongs to, or was made in, or that a socket was made in.

@@ -2,6 +2,7 @@
 //! and setns(2) ask for where users are concerned.
 
 mod content;
+mod inside;
 mod mounts;
 mod order;
 mod time;
@@ -16,6 +17,7 @@ use super::super::graph::{
 use super::super::objects::RestoreContext;
 use super::super::trace::Remote;
 use super::{Helper, credentials};
+pub use inside::{await_all as await_inside, name_programs, open_all as open_inside};
 use order::Step;
 
 /// Most namespaces of one job.
