@@ -117,6 +117,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "changeduser",
             "chroot",
             "clocksforchildren",
+            "container",
             "deletedfile",
             "devshm",
             "epoll",

@@ -140,10 +140,11 @@ pub fn set(
     files: &MappedFiles,
     at: u64,
 ) -> Result<()> {
-    // One among other mounts is told once the process is there: another one can't take its place while it is mapped.
+    // One among other mounts is told once the process is there, which has the right to by then: another one can't take its
+    // place while it is mapped.
     let executable = match image.executable_inside {
-        Some(_) => NO_FILE,
-        None => files.executable(&image.executable.path),
+        Some(_) if files.means() == Means::Whole => NO_FILE,
+        _ => files.executable(&image.executable.path),
     };
     set_with(remote, image, files.means(), at, executable)
 }

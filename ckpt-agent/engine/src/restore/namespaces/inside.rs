@@ -106,7 +106,7 @@ pub fn name_programs(
     files: &MappedFiles,
     rehearsal: bool,
 ) -> Result<()> {
-    for helper in helpers.iter_mut().filter(|_| !rehearsal && files.means() != Means::Nothing) {
+    for helper in helpers.iter_mut().filter(|_| !rehearsal && files.means() == Means::Whole) {
         let (image, pid, at) = (helper.image, helper.pid, helper.scratch.data());
         let Some(path) = &image.executable_inside else { continue };
         let unfit = |why: &str| unfit(path, why);
