@@ -11,7 +11,7 @@
 
 static const char *const LINKS[] = { "bin", "etc", "lib", "lib32", "lib64", "libx32", "usr" };
 
-static int reading, writing, adding, folder, place, fifo, mapped, locked;
+static int reading, writing, adding, folder, place, fifo, mapped, locked, gone, renamed, temporary, folders;
 static char *private, *shared;
 
 static const char *in_root(const char *name)
@@ -127,7 +127,7 @@ static void child(void *unused)
 
 int main(int argc, char **argv)
 {
-	char program[4096], text[64] = "";
+	char program[4096], text[4096] = "";
 	conform_start(argc, argv);
 	if (getenv("CONTAINER") == NULL)
 		enter(argv);
@@ -153,6 +153,21 @@ int main(int argc, char **argv)
 	BUILD(mkfifo("/data/fifo", 0600));
 	fifo = (int)BUILD(open("/data/fifo", O_RDWR));
 	conform_write_all(fifo, "bytes", 5);
+	put("/data/gone", "gone");
+	gone = (int)BUILD(open("/data/gone", O_RDWR));
+	BUILD(unlink("/data/gone"));
+	put("/data/oldname", "renamed");
+	renamed = (int)BUILD(open("/data/oldname", O_RDONLY));
+	BUILD(link("/data/oldname", "/data/newname"));
+	BUILD(unlink("/data/oldname"));
+	if (getenv("TMPDIR") != NULL) {
+		snprintf(text, sizeof text, "/all%s/kept", getenv("TMPDIR"));
+		temporary = (int)BUILD(open(text, O_RDWR | O_CREAT | O_TRUNC, 0600));
+		conform_write_all(temporary, "kept", 4);
+		BUILD(lseek(temporary, 0, SEEK_SET));
+		*text = 0;
+	}
+	folders = (int)BUILD(open("/proc/self/fd", O_RDONLY | O_DIRECTORY));
 	mapped = (int)BUILD(open("/ro/mapped", O_RDONLY));
 	private = conform_map(CONFORM_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, mapped);
 	*private = 'X';
@@ -171,6 +186,11 @@ int main(int argc, char **argv)
 	conform_join(process);
 	conform_expect_bytes("file", reading, "23456789");
 	conform_expect_bytes("FIFO", fifo, "bytes");
+	conform_expect_bytes("file without a name", gone, "gone");
+	conform_expect_bytes("file with another name", renamed, "renamed");
+	if (temporary != 0)
+		conform_expect_bytes("temporary file", temporary, "kept");
+	BUILD(faccessat(folders, "0", F_OK, AT_SYMLINK_NOFOLLOW));
 	conform_write_all(writing, "W", 1);
 	conform_write_all(adding, "end\n", 4);
 	conform_read_file("/data/log", text, sizeof text);

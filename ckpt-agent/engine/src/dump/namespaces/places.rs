@@ -11,6 +11,7 @@ use super::super::super::graph::Inside;
 use super::super::super::objects::Probe;
 use super::super::super::proc::Mapping;
 use super::super::super::proc::mounts::{Mounts, below, joined};
+use super::super::super::sys::abi::S_IFDIR;
 use super::super::super::sys::stat::identity;
 use super::refuse;
 
@@ -185,6 +186,7 @@ impl Places {
         link: &str,
         mount: i32,
         file: Identity,
+        is_folder: bool,
     ) -> Result<Option<Place>> {
         if !link.starts_with('/') {
             return Ok(None);
@@ -193,7 +195,11 @@ impl Places {
             return Ok(self.lost(mount, path).map(|path| Place { path, inside: None }));
         }
         if self.is_own_proc(pid, mount) {
-            return Ok(None);
+            // Whoever has a folder open reaches all that lies around it. That of a process is opened by a process.
+            return match is_folder && !is_of_process(link) {
+                true => Err(refuse(format!("has open the folder {link} of mounts of its own"))),
+                false => Ok(None),
+            };
         }
         match self.on_mount(mount, link, file) {
             Some(place) => Ok(Some(place)),
@@ -208,7 +214,8 @@ impl Places {
     pub fn place(&self, probe: &mut Probe) -> Result<Option<Inside>> {
         let mount = probe.info.get("mnt_id").and_then(|id| id.parse().ok()).unwrap_or(-1);
         let file = identity(&probe.stat);
-        let Some(place) = self.open_file(probe.host_pid, &probe.link, mount, file)? else {
+        let is_folder = probe.file_type() == S_IFDIR;
+        let Some(place) = self.open_file(probe.host_pid, &probe.link, mount, file, is_folder)? else {
             return Ok(None);
         };
         let deleted = if probe.link.ends_with(DELETED) { DELETED } else { "" };
@@ -256,6 +263,12 @@ impl Places {
         let there = std::fs::symlink_metadata(format!("{}{path}", self.root())).ok()?;
         Some((there.dev(), there.ino()))
     }
+}
+
+/// Whether a path leads to where /proc shows a process.
+fn is_of_process(path: &str) -> bool {
+    let name = below(path, PROC).and_then(|rest| rest.split('/').nth(1));
+    name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty())
 }
 
 pub(super) fn elsewhere(path: &str, does: &str) -> super::EngineError {

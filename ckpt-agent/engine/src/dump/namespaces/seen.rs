@@ -45,7 +45,8 @@ fn descriptor(places: &Places, pid: i32, fd: i32) -> Result<()> {
     }
     let info = FdInfo::read(&format!("/proc/{pid}/fdinfo/{fd}"))?;
     let mount = info.get("mnt_id").and_then(|id| id.parse().ok()).unwrap_or(-1);
-    places.open_file(pid, &link, mount, (found.dev(), found.ino())).map(drop)
+    let file = (found.dev(), found.ino());
+    places.open_file(pid, &link, mount, file, found.is_dir()).map(drop)
 }
 
 /// Others must find a socket by the same path.
