@@ -1,7 +1,7 @@
 /*
  * A container with a root directory of its own, in which the program itself is executed: nothing in it has the path under which
  * the job's own mounts show it. Files of it are open for reading, for writing, at their end, as places, and mapped; a folder
- * is looked around; a FIFO holds bytes; a child works in another folder.
+ * is looked around; a FIFO holds bytes; a child works in another folder, another one has another root directory.
  */
 #include "namespaces.h"
 #include <dirent.h>
@@ -125,6 +125,29 @@ static void child(void *unused)
 	conform_write_all(adding, "child\n", 6);
 }
 
+/* Another root directory within the container, in which the marks are found all the same. */
+static void below(void *unused)
+{
+	char path[4096], text[16] = "";
+	struct stat found;
+	(void)unused;
+	BUILD(close(folders));
+	BUILD(chroot("/work"));
+	BUILD(chdir("/data"));
+	int inside = (int)BUILD(open("/data/read", O_RDONLY));
+	char *memory = conform_map(CONFORM_PAGE, PROT_READ, MAP_PRIVATE, inside);
+	conform_mark("below");
+	conform_wait();
+	BUILD(getcwd(path, sizeof path) != NULL ? 0 : -1);
+	EXPECT_TEXT("working directory below another root", path, "/data");
+	EXPECT_ERROR("what lies above another root", stat("/../all", &found), ENOENT);
+	EXPECT("memory", memcmp(memory, "0123456789", 10), 0);
+	BUILD(read(inside, text, 10));
+	EXPECT_TEXT("file", text, "0123456789");
+	conform_read_file("read", text, sizeof text);
+	EXPECT_TEXT("file of the working directory", text, "0123456789");
+}
+
 int main(int argc, char **argv)
 {
 	char program[4096], text[4096] = "";
@@ -179,11 +202,15 @@ int main(int argc, char **argv)
 	check_files();
 	pid_t process = conform_spawn(child, NULL);
 	conform_await("child");
+	BUILD(symlink(".", "/work/work"));
+	pid_t other = conform_spawn(below, NULL);
+	conform_await("below");
 	conform_ready();
 	conform_wait();
 	check_path("program", "/proc/self/exe", program);
 	check_files();
 	conform_join(process);
+	conform_join(other);
 	conform_expect_bytes("file", reading, "23456789");
 	conform_expect_bytes("FIFO", fifo, "bytes");
 	conform_expect_bytes("file without a name", gone, "gone");

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::Inside;
 use super::super::super::objects::Probe;
-use super::super::super::proc::Mapping;
+use super::super::super::proc::{Mapping, namespace_root, root_directory};
 use super::super::super::proc::mounts::{Mounts, below, joined};
 use super::super::super::sys::abi::S_IFDIR;
 use super::super::super::sys::stat::identity;
@@ -106,15 +106,15 @@ impl Places {
             .or_else(|| (self.identity_of(path) == Some(file)).then(|| Place::in_job(path)))
     }
 
-    /// Where a mapped file is; the kernel shows no mount of it.
-    fn of_mapping(&self, pid: i32, mapping: &Mapping) -> Option<String> {
+    /// Where a mapped file is; the kernel shows no mount of it. `from`: where the process's mount namespace begins.
+    fn of_mapping(&self, pid: i32, from: &str, mapping: &Mapping) -> Option<String> {
         let (path, _) = mapping.path();
         let own = self.of.get(&pid).and_then(|at| self.own.get(at));
         let ways = own.map(|own| (own, false)).into_iter().chain([(&self.home, true)]);
         for (mounts, is_of_job) in ways {
             let place = mounts.shown_at(path);
             let Some(mount) = mounts.all.get(place) else { continue };
-            let root = if is_of_job { self.root() } else { format!("/proc/{pid}/root") };
+            let root = if is_of_job { self.root() } else { from.to_owned() };
             // Of overlayfs older kernels show the file that lies below.
             let is_its = mount.number() == Some(mapping.device) || mount.file_system == "overlay";
             let Some(found) = stat(&format!("{root}{path}")) else { continue };
@@ -147,13 +147,14 @@ impl Places {
         if !self.is_inside(pid) {
             return Ok(());
         }
+        let from = namespace_root(pid)?;
         let mut known: BTreeMap<(String, u64), String> = BTreeMap::new();
         for mapping in mappings.iter_mut().filter(|mapping| Self::is_named(mapping)) {
             let key = (mapping.name.clone(), mapping.inode);
             let there = match known.get(&key) {
                 Some(there) => there.clone(),
                 None => {
-                    let there = self.of_mapping(pid, mapping);
+                    let there = self.of_mapping(pid, &from, mapping);
                     there.ok_or_else(|| elsewhere(mapping.path().0, "has mapped"))?
                 }
             };
@@ -196,7 +197,8 @@ impl Places {
         }
         if self.is_own_proc(pid, mount) {
             // Whoever has a folder open reaches all that lies around it. That of a process is opened by a process.
-            return match is_folder && !is_of_process(link) {
+            let is_opened_by_it = is_of_process(link) && root_directory(pid)?.is_none();
+            return match is_folder && !is_opened_by_it {
                 true => Err(refuse(format!("has open the folder {link} of mounts of its own"))),
                 false => Ok(None),
             };
@@ -216,6 +218,9 @@ impl Places {
         let file = identity(&probe.stat);
         let is_folder = probe.file_type() == S_IFDIR;
         let Some(place) = self.open_file(probe.host_pid, &probe.link, mount, file, is_folder)? else {
+            if probe.link.starts_with('/') {
+                probe.root = namespace_root(probe.host_pid)?;
+            }
             return Ok(None);
         };
         let deleted = if probe.link.ends_with(DELETED) { DELETED } else { "" };

@@ -8,7 +8,7 @@ use nix::sys::socket::{UnixAddr, getsockname};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::objects::FdInfo;
-use super::super::super::proc::{descriptor_numbers, read_maps, root_directory};
+use super::super::super::proc::{descriptor_numbers, namespace_root, read_maps};
 use super::super::super::sys::pidfd::PidFd;
 use super::places::{DELETED, Places, elsewhere, stat};
 use super::refuse;
@@ -21,12 +21,9 @@ pub(super) fn check(places: &Places, pid: i32) -> Result<()> {
     if !places.is_inside(pid) {
         return Ok(());
     }
-    if root_directory(pid)?.is_some() {
-        return Err(refuse("has a root directory among mounts of its own".to_owned()));
-    }
     let works_in = link(&format!("/proc/{pid}/cwd"))?;
     let at = stat(&format!("/proc/{pid}/cwd")).map(|at| (at.dev(), at.ino()));
-    let seen = stat(&format!("/proc/{pid}/root{works_in}")).map(|seen| (seen.dev(), seen.ino()));
+    let seen = stat(&format!("{}{works_in}", namespace_root(pid)?)).map(|seen| (seen.dev(), seen.ino()));
     if at.is_none() || at != seen {
         return Err(refuse(format!("works in {works_in}, which its mounts do not show any more")));
     }
