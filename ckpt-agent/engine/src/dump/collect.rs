@@ -12,7 +12,9 @@ use tracing::{debug_span, trace_span};
 
 use super::super::doing::{self, Thing};
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::{Descriptor, FileId, Inside, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid};
+use super::super::graph::{
+    Descriptor, FileId, Inside, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid,
+};
 use super::super::locks;
 use super::super::objects::{DumpContext, Object, Probe, in_flight};
 use super::super::proc::descriptor_numbers;
@@ -68,7 +70,8 @@ pub fn collect(
         let mut descriptors = Vec::with_capacity(numbers.len());
         for fd in numbers {
             doing::begin("reading", Thing::Descriptor { pid: *pid, fd });
-            let mut probe = Probe::through(&pidfd, *pid, comm, fd).map_err(|e| e.at(*pid, comm, fd))?;
+            let mut probe =
+                Probe::through(&pidfd, *pid, comm, fd).map_err(|e| e.at(*pid, comm, fd))?;
             let close_on_exec = close_on_exec(&probe)?;
             let (of_process, of_description): (Vec<Lock>, Vec<Lock>) = locks::read(&probe.info)
                 .map_err(|e| e.at(*pid, comm, fd))?
@@ -157,7 +160,8 @@ fn open_locked_outside(collected: &mut Collected, context: &mut DumpContext) {
             };
             match &file.inside {
                 Some(inside) if file.object.is_place() => {
-                    let line = format!("the lock of the folder {} is not in the image", inside.path);
+                    let line =
+                        format!("the lock of the folder {} is not in the image", inside.path);
                     context.warnings.push(line);
                 }
                 _ => file.inside = None,

@@ -9,8 +9,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::Inside;
 use super::super::super::objects::Probe;
-use super::super::super::proc::{Mapping, namespace_root, root_directory};
 use super::super::super::proc::mounts::{Mounts, below, joined};
+use super::super::super::proc::{Mapping, namespace_root, root_directory};
 use super::super::super::sys::abi::S_IFDIR;
 use super::super::super::sys::stat::identity;
 use super::refuse;
@@ -102,8 +102,7 @@ impl Places {
             let mount = own.all.get(own.shown_at(path))?.id;
             self.on_mount(mount, path, file)
         });
-        among_own
-            .or_else(|| (self.identity_of(path) == Some(file)).then(|| Place::in_job(path)))
+        among_own.or_else(|| (self.identity_of(path) == Some(file)).then(|| Place::in_job(path)))
     }
 
     /// Where a mapped file is; the kernel shows no mount of it. `from`: where the process's mount namespace begins.
@@ -217,7 +216,8 @@ impl Places {
         let mount = probe.info.get("mnt_id").and_then(|id| id.parse().ok()).unwrap_or(-1);
         let file = identity(&probe.stat);
         let is_folder = probe.file_type() == S_IFDIR;
-        let Some(place) = self.open_file(probe.host_pid, &probe.link, mount, file, is_folder)? else {
+        let Some(place) = self.open_file(probe.host_pid, &probe.link, mount, file, is_folder)?
+        else {
             if probe.link.starts_with('/') {
                 probe.root = namespace_root(probe.host_pid)?;
             }
@@ -277,9 +277,60 @@ fn is_of_process(path: &str) -> bool {
 }
 
 pub(super) fn elsewhere(path: &str, does: &str) -> super::EngineError {
-    refuse(format!("{does} {path}, which the job's own mounts do not show, in a job with other mounts"))
+    refuse(format!(
+        "{does} {path}, which the job's own mounts do not show, in a job with other mounts"
+    ))
 }
 
 pub(super) fn stat(path: &str) -> Option<Metadata> {
     std::fs::metadata(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: &str = "1 0 8:1 / / rw,relatime - ext4 /dev/a rw\n\
+        2 1 8:2 / /data ro - ext4 /dev/b rw\n\
+        3 1 8:2 /part /part rw - ext4 /dev/b rw\n";
+    const OWN: &str = "11 0 8:1 /image / ro - ext4 /dev/a rw\n\
+        12 11 8:2 /part/of /work rw - ext4 /dev/b rw\n\
+        13 11 0:77 / /tmp rw - tmpfs none rw\n";
+
+    fn places() -> Places {
+        let [home, own] = [HOME, OWN].map(|text| Mounts::parse(text).unwrap());
+        let own = BTreeMap::from([(5, own)]);
+        let own_pid = std::process::id() as i32;
+        let of = BTreeMap::from([(own_pid, 5)]);
+        Places::new(own_pid, home, own, of, BTreeSet::new()).unwrap()
+    }
+
+    #[test]
+    fn paths_are_told_from_mounts() {
+        let places = places();
+        let of = |place: usize, path: &str| places.candidates(&places.own[&5], place, path);
+        assert_eq!(of(0, "/usr/bin/a"), ["/image/usr/bin/a"]);
+        // What can be written to comes first.
+        assert_eq!(of(1, "/work/file"), ["/part/of/file", "/data/part/of/file"]);
+        assert_eq!(of(1, "/work"), ["/part/of", "/data/part/of"]);
+        assert!(of(1, "/usr/bin/a").is_empty());
+        assert!(of(2, "/tmp/file").is_empty());
+    }
+
+    #[test]
+    fn another_file_under_the_same_path_is_none() {
+        let places = places();
+        let file = places.identity_of("/proc/self").unwrap();
+        assert_eq!(places.on_mount(1, "/proc/self", file), Some(Place::in_job("/proc/self")));
+        assert_eq!(places.on_mount(1, "/proc/self", (file.0, file.1 + 1)), None);
+        assert_eq!(places.on_mount(13, "/tmp/file", file), None);
+    }
+
+    #[test]
+    fn processes_are_told_in_proc() {
+        assert!(is_of_process("/proc/12") && is_of_process("/proc/12/fd"));
+        for other in ["/proc", "/proc/sys", "/proc/", "/proc12/1", "/tmp/proc/1"] {
+            assert!(!is_of_process(other), "{other}");
+        }
+    }
 }

@@ -23,7 +23,8 @@ pub(super) fn check(places: &Places, pid: i32) -> Result<()> {
     }
     let works_in = link(&format!("/proc/{pid}/cwd"))?;
     let at = stat(&format!("/proc/{pid}/cwd")).map(|at| (at.dev(), at.ino()));
-    let seen = stat(&format!("{}{works_in}", namespace_root(pid)?)).map(|seen| (seen.dev(), seen.ino()));
+    let seen =
+        stat(&format!("{}{works_in}", namespace_root(pid)?)).map(|seen| (seen.dev(), seen.ino()));
     if at.is_none() || at != seen {
         return Err(refuse(format!("works in {works_in}, which its mounts do not show any more")));
     }

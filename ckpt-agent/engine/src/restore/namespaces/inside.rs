@@ -38,7 +38,8 @@ pub fn await_all<'i>(
         if !context.needs(id) {
             continue;
         }
-        let is_there = |(_, image): (&Pid, &ProcessImage)| image.namespaces.contains(&inside.namespace);
+        let is_there =
+            |(_, image): (&Pid, &ProcessImage)| image.namespaces.contains(&inside.namespace);
         let any = processes.clone().any(is_there);
         // A rehearsal has stand-ins over files, which the others do not show. It ends before a folder is looked around.
         if context.rehearsal || (!any && !file.object.is_place()) {
@@ -63,7 +64,9 @@ fn check(file: &OpenFile, inside: &Inside, graph: &Graph) -> Result<()> {
     let is_mounts = namespace.is_some_and(|one| one.content.flag() == libc::CLONE_NEWNS);
     match is_mounts && is_path(&inside.path) && file.object.opens_inside() {
         true => Ok(()),
-        false => Err(EngineError::Damaged("a file among mounts of its own that is none".to_owned())),
+        false => {
+            Err(EngineError::Damaged("a file among mounts of its own that is none".to_owned()))
+        }
     }
 }
 
