@@ -61,6 +61,8 @@ pub struct Own {
     processes: BTreeSet<i32>,
     /// Places by the kernel's name of the namespace.
     known: HashMap<(&'static str, String), u32>,
+    /// User namespaces in which no process has been met, but in another one within them.
+    empty: BTreeSet<u32>,
     /// Who is in mount namespaces with mounts of their own, by their places.
     makers: BTreeMap<u32, Maker>,
     /// What is mounted in mount namespaces, by their places.
@@ -127,8 +129,11 @@ impl Own {
         name: String,
     ) -> Result<u32> {
         let key = if file == TIME_OF_CHILDREN { time::OWN } else { file };
-        if let Some(place) = self.known.get(&(key, name.clone())) {
-            return Ok(*place);
+        if let Some(place) = self.known.get(&(key, name.clone())).copied() {
+            if self.empty.remove(&place) {
+                self.all[place as usize].content = content::user(pid)?;
+            }
+            return Ok(place);
         }
         let content = match file {
             "user" => content::user(pid)?,
@@ -239,23 +244,35 @@ impl Own {
     }
 
     /// The user namespace that a namespace belongs to; that of a user namespace is the one that it was made in.
-    fn owner(&self, init: i32, pid: i32, file: &str, what: &str) -> Result<Option<u32>> {
+    fn owner(&mut self, init: i32, pid: i32, file: &str, what: &str) -> Result<Option<u32>> {
         let path = format!("/proc/{pid}/ns/{file}");
         let opened =
             File::open(&path).map_err(|error| EngineError::system("open", &path, error))?;
         let request = if file == "user" { GET_PARENT } else { GET_USER };
         let owner = related(&opened, request)?;
-        let inode = nix::sys::stat::fstat(&owner)
-            .map_err(|errno| EngineError::system("fstat", &path, errno))?
-            .st_ino;
-        let name = format!("user:[{inode}]");
-        if name_of(init, "user").as_ref() == Some(&name) {
+        let name = user_name(&owner)?;
+        let of_job = name_of(init, "user");
+        if of_job.as_ref() == Some(&name) {
             return Ok(None);
         }
-        match self.known.get(&("user", name)) {
-            Some(place) if file != "user" => Ok(Some(*place)),
-            _ => Err(refuse(format!("is in {what} within another one of its own"))),
+        let within = || refuse(format!("is in {what} within another one of its own"));
+        let known = self.known.get(&("user", name.clone())).copied();
+        if file != "user" {
+            return known.map(Some).ok_or_else(within);
         }
+        let outermost = user_name(&related(&owner, GET_PARENT)?)?;
+        if Some(outermost) != of_job {
+            return Err(within());
+        }
+        if known.is_some() {
+            return Ok(known);
+        }
+        let content = content::around(&content::user(pid)?).ok_or_else(within)?;
+        let place = self.all.len() as u32;
+        self.all.push(OwnNamespace { owner: None, content });
+        self.known.insert(("user", name), place);
+        self.empty.insert(place);
+        Ok(Some(place))
     }
 
     /// Where files are found among the job's own mounts, where any process has others.
@@ -346,6 +363,13 @@ impl Own {
 fn name_of(pid: i32, file: &str) -> Option<String> {
     let link = std::fs::read_link(format!("/proc/{pid}/ns/{file}")).ok()?;
     Some(link.to_str()?.to_owned())
+}
+
+/// A user namespace that this process has open, as the kernel names it.
+fn user_name(namespace: impl AsFd) -> Result<String> {
+    let found = nix::sys::stat::fstat(namespace);
+    let found = found.map_err(|errno| EngineError::system("fstat", "a namespace", errno))?;
+    Ok(format!("user:[{}]", found.st_ino))
 }
 
 /// Refuses a socket that was made in another network namespace than `home`: a restore makes all sockets there.

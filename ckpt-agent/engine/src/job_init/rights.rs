@@ -51,18 +51,22 @@ fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder
     let mut in_own = false;
     for place in process.namespaces.iter().chain(&process.time_of_children) {
         let one = all.get(*place as usize)?;
-        match &one.content {
-            NamespaceContent::User { uids, gids, may_set_groups } => {
-                let maps_own = maps_alone(uids, user.uid) && maps_alone(gids, user.gid);
-                if !maps_own || (*may_set_groups && !gids.is_empty()) {
-                    return None;
-                }
-                in_own = true;
-            }
-            _ => {
-                one.owner?;
+        let around = one.owner.map(|place| all.get(place as usize));
+        if !one.content.is_user() {
+            around??;
+            continue;
+        }
+        // Those of one around it are in the job's numbers, too.
+        for one in [Some(Some(one)), around].into_iter().flatten() {
+            let NamespaceContent::User { uids, gids, may_set_groups } = &one?.content else {
+                return None;
+            };
+            let maps_own = maps_alone(uids, user.uid) && maps_alone(gids, user.gid);
+            if !maps_own || (*may_set_groups && !gids.is_empty()) {
+                return None;
             }
         }
+        in_own = true;
     }
     (in_own || process.root_directory.is_none()).then_some(in_own)
 }

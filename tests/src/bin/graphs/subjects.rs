@@ -15,7 +15,6 @@ const PROGRAMS: &[&str] = &[
     "anon",
     "boundmount",
     "clocksforchildren",
-    "container",
     "controlterminal",
     "deleteddirectory",
     "deletedfile",

@@ -48,6 +48,17 @@ pub(super) fn user(pid: i32) -> Result<NamespaceContent> {
     Ok(NamespaceContent::User { uids: map("uid_map")?, gids: map("gid_map")?, may_set_groups })
 }
 
+/// A user namespace around another one, in which no process is, so that nobody tells its maps: there root has the one
+/// number that the other one's user has in the job. `None`: the other one has several.
+pub(super) fn around(inner: &NamespaceContent) -> Option<NamespaceContent> {
+    let NamespaceContent::User { uids, gids, .. } = inner else { return None };
+    let alone = |ranges: &[IdRange]| match ranges {
+        [IdRange(_, outside, 1)] => Some(vec![IdRange(0, *outside, 1)]),
+        _ => None,
+    };
+    Some(NamespaceContent::User { uids: alone(uids)?, gids: alone(gids)?, may_set_groups: false })
+}
+
 fn range(line: &str) -> Option<IdRange> {
     let mut numbers = line.split_whitespace().map(str::parse);
     let mut next = || numbers.next()?.ok();
