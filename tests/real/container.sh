@@ -6,7 +6,7 @@ mkdir -p root/proc root/dev root/image root/work root/data root/writable data
 for name in bin lib lib64 sbin usr; do
 	ln -sfn "image/$name" "root/$name"
 done
-binds=(--bind root / --bind /proc /proc --dev-bind /dev /dev --bind . /work --ro-bind data /data)
+binds=(--bind root / --proc /proc --dev /dev --bind . /work --ro-bind data /data)
 for name in bin lib lib64 sbin usr; do
 	[ -e "/$name" ] && binds+=(--ro-bind "/$name" "/image/$name")
 done

@@ -139,6 +139,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "lockedlater",
             "memfd",
             "namespacefd",
+            "nestedusers",
             "ownclocks",
             "ownnamespaces",
             "pipe",

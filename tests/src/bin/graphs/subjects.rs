@@ -48,6 +48,7 @@ const PROGRAMS: &[&str] = &[
     "mptcplisten",
     "mqueue",
     "namespacefd",
+    "nestedusers",
     "netlink",
     "opath",
     "opathgone",
