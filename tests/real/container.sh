@@ -14,5 +14,5 @@ cp "$(dirname "$0")/container.py" data/container.py
 printf 0123456789 > data/read
 printf 'mapped file' > data/mapped
 printf 'shared file' > data/shared
-exec bwrap --unshare-user --unshare-uts "${binds[@]}" --bind data /writable --chdir /work \
+exec bwrap --unshare-user --unshare-uts --unshare-ipc "${binds[@]}" --bind data /writable --chdir /work \
 	python3 /data/container.py "$1"

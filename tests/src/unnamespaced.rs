@@ -133,6 +133,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "hugepages",
             "hugeprivate",
             "hugeshared",
+            "ipcinside",
             "leaderends",
             "lease",
             "localdescriptors",

@@ -2,6 +2,7 @@
 //! before the first call is made inside of any process.
 
 mod content;
+mod ipc;
 mod memory_files;
 mod mounts;
 mod places;
@@ -138,7 +139,7 @@ impl Own {
         let content = match file {
             "user" => content::user(pid)?,
             "uts" => NamespaceContent::Uts { host: String::new(), domain: String::new() },
-            "ipc" => content::ipc(pid)?,
+            "ipc" => ipc::content(pid)?,
             "net" => content::network(pid)?,
             "mnt" => {
                 let owner = self.owner(init, pid, file, what)?;
