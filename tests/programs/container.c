@@ -9,7 +9,7 @@
 #include <sys/mount.h>
 #include <sys/syscall.h>
 
-static const char *const LINKS[] = { "bin", "etc", "lib", "lib32", "lib64", "libx32", "usr" };
+static const char *const SYSTEM[] = { "bin", "etc", "lib", "lib32", "lib64", "libx32", "usr" };
 
 static int reading, writing, adding, folder, place, fifo, mapped, locked, gone, renamed, temporary, folders;
 static char *private, *shared;
@@ -34,26 +34,48 @@ static void bind_to(const char *from, const char *name, unsigned long flags)
 	BUILD(mount(from, in_root(name), NULL, MS_BIND | flags, NULL));
 }
 
+/* Shows a folder of the system elsewhere, with a link to it where it is outside. */
+static void show(const char *name)
+{
+	char outside[64], link[4096], place[64];
+	snprintf(outside, sizeof outside, "/%s", name);
+	snprintf(place, sizeof place, "all/%s", name);
+	long length = readlink(outside, link, sizeof link - 1);
+	if (length > 0) {
+		link[length] = 0;
+		BUILD(symlink(link, in_root(name)));
+	} else if (access(outside, F_OK) == 0) {
+		bind_to(outside, place, MS_REC);
+		BUILD(symlink(place, in_root(name)));
+	}
+}
+
+static const char *folder_of(const char *path)
+{
+	static char folder[4096];
+	snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+	return folder;
+}
+
 /* Builds the container, and executes this program in it. */
 static void enter(char **argv)
 {
 	char program[4096], inside[4200];
 	long length = BUILD(readlink("/proc/self/exe", program, sizeof program - 1));
 	program[length] = 0;
-	snprintf(inside, sizeof inside, "/all%s", program);
+	snprintf(inside, sizeof inside, "/program%s", strrchr(program, '/'));
 	BUILD(mkdir(conform_path("root"), 0700));
 	BUILD(mkdir(conform_path("data"), 0700));
-	for (size_t at = 0; at < sizeof LINKS / sizeof *LINKS; at++) {
-		char to[64];
-		snprintf(to, sizeof to, "all/%s", LINKS[at]);
-		BUILD(symlink(to, in_root(LINKS[at])));
-	}
 	become_inside(0, CLONE_NEWNS);
 	BUILD(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
 	BUILD(mount(conform_path("root"), conform_path("root"), NULL, MS_BIND, NULL));
-	bind_to("/", "all", MS_REC);
+	BUILD(mkdir(in_root("all"), 0700));
+	for (size_t at = 0; at < sizeof SYSTEM / sizeof *SYSTEM; at++)
+		show(SYSTEM[at]);
+	bind_to(folder_of(program), "program", MS_REC);
+	if (getenv("TMPDIR") != NULL)
+		bind_to(getenv("TMPDIR"), "temporary", 0);
 	bind_to("/proc", "proc", MS_REC);
-	bind_to("/dev", "dev", MS_REC);
 	bind_to(conform_path("."), "work", 0);
 	bind_to(conform_path("data"), "data", 0);
 	bind_to(conform_path("data"), "ro", 0);
@@ -150,13 +172,13 @@ static void below(void *unused)
 
 int main(int argc, char **argv)
 {
-	char program[4096], text[4096] = "";
+	char program[4096], text[64] = "";
 	conform_start(argc, argv);
 	if (getenv("CONTAINER") == NULL)
 		enter(argv);
 	long length = BUILD(readlink("/proc/self/exe", program, sizeof program - 1));
 	program[length] = 0;
-	EXPECT("program inside", strncmp(program, "/all/", 5), 0);
+	EXPECT("program inside", strncmp(program, "/program/", 9), 0);
 	put("/data/read", "0123456789");
 	put("/data/rw", "rw");
 	put("/data/log", "begin\n");
@@ -184,11 +206,9 @@ int main(int argc, char **argv)
 	BUILD(link("/data/oldname", "/data/newname"));
 	BUILD(unlink("/data/oldname"));
 	if (getenv("TMPDIR") != NULL) {
-		snprintf(text, sizeof text, "/all%s/kept", getenv("TMPDIR"));
-		temporary = (int)BUILD(open(text, O_RDWR | O_CREAT | O_TRUNC, 0600));
+		temporary = (int)BUILD(open("/temporary/kept", O_RDWR | O_CREAT | O_TRUNC, 0600));
 		conform_write_all(temporary, "kept", 4);
 		BUILD(lseek(temporary, 0, SEEK_SET));
-		*text = 0;
 	}
 	folders = (int)BUILD(open("/proc/self/fd", O_RDONLY | O_DIRECTORY));
 	mapped = (int)BUILD(open("/ro/mapped", O_RDONLY));

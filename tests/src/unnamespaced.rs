@@ -80,10 +80,6 @@ const NEED_THE_START: &[Excuse] = &[
     ("a restart's first process is the init's child, not a stranger's", &["tree"]),
     ("it is not adopted in the first place", &["traced"]),
     (
-        "its container shows all mounts of the job's, which are more than the machine's",
-        &["container"],
-    ),
-    (
         "nobody can tell whose orphans are when the makers of their session and group have ended",
         &["deadleader"],
     ),

@@ -15,6 +15,7 @@ const PROGRAMS: &[&str] = &[
     "anon",
     "boundmount",
     "clocksforchildren",
+    "container",
     "controlterminal",
     "deleteddirectory",
     "deletedfile",
