@@ -6,12 +6,12 @@ mod ipc;
 mod memory_files;
 mod mounts;
 mod places;
+mod related;
 mod seen;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -19,18 +19,13 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing, TIME_OF_CHILDREN};
 use super::super::proc::mounts::Mounts;
-use super::super::sys::stat::identity;
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 use memory_files::Maker;
 pub use places::Places;
+pub use related::check_network;
+use related::{GET_PARENT, GET_USER, related, user_name};
 
-/// NS_GET_USERNS (ioctl_ns(2)), for all architectures of this engine.
-const GET_USER: u64 = 0xb701;
-/// NS_GET_PARENT
-const GET_PARENT: u64 = 0xb702;
-/// SIOCGSKNS (include/uapi/linux/sockios.h): the network namespace of a socket.
-const GET_NETWORK: u64 = 0x894c;
 /// What a refusal advises.
 const WAY_OUT: &str = "run the job without containers of its own";
 
@@ -366,44 +361,9 @@ fn name_of(pid: i32, file: &str) -> Option<String> {
     Some(link.to_str()?.to_owned())
 }
 
-/// A user namespace that this process has open, as the kernel names it.
-fn user_name(namespace: impl AsFd) -> Result<String> {
-    let found = nix::sys::stat::fstat(namespace);
-    let found = found.map_err(|errno| EngineError::system("fstat", "a namespace", errno))?;
-    Ok(format!("user:[{}]", found.st_ino))
-}
-
-/// Refuses a socket that was made in another network namespace than `home`: a restore makes all sockets there.
-///
-/// # Errors
-/// The refusal, without the names of its process and descriptor.
-pub fn check_network(socket: impl AsFd, home: u64) -> Result<()> {
-    // Who has no rights over the namespace gets no answer: then it is not one that the job has made.
-    let Ok(network) = related(socket, GET_NETWORK) else { return Ok(()) };
-    let found = nix::sys::stat::fstat(&network);
-    let found = found.map_err(|errno| EngineError::system("fstat", "a namespace", errno))?;
-    match identity(&found).1 == home {
-        true => Ok(()),
-        false => {
-            Err(Refusal::new("a socket in a network namespace of the job's own", WAY_OUT).into())
-        }
-    }
-}
-
 /// The text of mountinfo, as a tree.
 fn tree(text: &str) -> Result<Mounts> {
     Mounts::parse(text).ok_or_else(|| EngineError::odd("mountinfo", text))
-}
-
-/// The namespace that one belongs to, or was made in, or that a socket was made in.
-fn related(of: impl AsFd, request: u64) -> Result<OwnedFd> {
-    // SAFETY: these requests take no argument; the answer is checked before it is used.
-    let fd = unsafe { libc::ioctl(of.as_fd().as_raw_fd(), request as _) };
-    if fd < 0 {
-        return Err(EngineError::last_os("ioctl", "the owner of a namespace"));
-    }
-    // SAFETY: the kernel just made this descriptor for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn refuse(what: String) -> EngineError {

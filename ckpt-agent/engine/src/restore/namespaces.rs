@@ -305,11 +305,14 @@ mod tests {
     fn owners_are_user_namespaces_of_the_job() {
         use NamespaceContent::{Ipc, Mounts};
         assert!(check(&[of(Some(1), Mounts), user(), of(None, Ipc)]).is_ok());
+        let within = |owner| OwnNamespace { owner: Some(owner), ..user() };
+        assert!(check(&[within(1), user(), of(Some(0), Ipc)]).is_ok());
         for all in [
             vec![of(Some(0), Mounts)],
             vec![of(Some(7), Mounts)],
             vec![of(None, Ipc), of(Some(0), Mounts)],
-            vec![user(), OwnNamespace { owner: Some(0), ..user() }],
+            vec![OwnNamespace { owner: Some(0), ..user() }],
+            vec![user(), within(0), within(1)],
         ] {
             assert!(check(&all).is_err(), "{all:?}");
         }

@@ -3,15 +3,15 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsRawFd, RawFd};
 
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::NamespaceContent;
-use super::{GET_USER, refuse, related};
+use super::related::{GET_USER, related, user_name};
+use super::{name_of, refuse};
 
 /// The lists of SysV objects.
 const LISTS: [&CStr; 3] = [c"/proc/sysvipc/shm", c"/proc/sysvipc/sem", c"/proc/sysvipc/msg"];
@@ -45,8 +45,8 @@ fn look(pid: i32) -> Result<Found> {
     let namespace =
         File::open(&path).map_err(|error| EngineError::system("open", path.as_str(), error))?;
     let users = related(&namespace, GET_USER)?;
-    let users = (!is_own(&users)?).then_some(users);
-    let users = users.as_ref().map(AsRawFd::as_raw_fd);
+    let is_own = name_of(std::process::id() as i32, "user") == Some(user_name(&users)?);
+    let users = (!is_own).then(|| users.as_raw_fd());
     let entered = (namespace.as_raw_fd(), users);
     // SAFETY: the child makes nothing but system calls, and leaves by _exit.
     match unsafe { fork() }.map_err(|errno| EngineError::system("fork", path.clone(), errno))? {
@@ -64,16 +64,6 @@ fn look(pid: i32) -> Result<Found> {
             }
         },
     }
-}
-
-/// Whether this process is in a user namespace.
-fn is_own(users: &OwnedFd) -> Result<bool> {
-    let number = |path: String| {
-        let found = std::fs::metadata(&path).map(|found| found.ino());
-        found.map_err(|error| EngineError::system("stat", path, error))
-    };
-    let of_users = number(format!("/proc/self/fd/{}", users.as_raw_fd()))?;
-    Ok(of_users == number("/proc/self/ns/user".to_owned())?)
 }
 
 /// Whether a call has succeeded.
