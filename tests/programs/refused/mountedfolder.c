@@ -1,14 +1,15 @@
-/* A folder that is open by way of a mount of a process's own: a restart would have it by way of the job's, with all around it. */
+/* A folder that is open in a file system that a process has mounted in a mount namespace of its own. */
 #include "../namespaces.h"
 #include <sys/mount.h>
 
 int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
-	BUILD(mkdir(conform_path("folder"), 0700));
+	BUILD(mkdir(conform_path("mounted"), 0700));
 	become_inside(0, CLONE_NEWNS);
-	BUILD(mount(conform_path("folder"), conform_path("folder"), NULL, MS_BIND, NULL));
-	BUILD(open(conform_path("folder"), O_RDONLY | O_DIRECTORY));
+	BUILD(mount("none", conform_path("mounted"), "tmpfs", 0, NULL));
+	BUILD(mkdir(conform_path("mounted/folder"), 0700));
+	BUILD(open(conform_path("mounted/folder"), O_RDONLY | O_DIRECTORY));
 	conform_expect_refusal(getpid(), -1);
 	conform_ready();
 	conform_wait();

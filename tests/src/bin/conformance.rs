@@ -56,11 +56,18 @@ struct Options {
 const HUGE_PAGES: u32 = 128;
 
 /// Programs that look at what only PR_SET_MM can set.
-const OF_PR_SET_MM: &[&str] = &["cmdline"];
+const OF_PR_SET_MM: &[&str] = &["cmdline", "container"];
 
 /// Programs of which only kcmp(2) tells what they have.
-const OF_KCMP: &[&str] =
-    &["ownfiles", "sharedcwd", "sharedfiles", "sharedmemory", "sharedorphans", "signalmoved"];
+const OF_KCMP: &[&str] = &[
+    "container",
+    "ownfiles",
+    "sharedcwd",
+    "sharedfiles",
+    "sharedmemory",
+    "sharedorphans",
+    "signalmoved",
+];
 
 /// What the kernel lacks.
 #[derive(Clone, Copy, clap::ValueEnum)]

@@ -272,7 +272,7 @@ fn add_written(host_pid: i32, mapping: &Mapping, context: &mut DumpContext) -> O
         return None;
     }
     let (path, _) = mapping.path();
-    let file = std::fs::File::open(format!("/proc/{host_pid}/root{path}")).ok()?;
+    let file = std::fs::File::open(format!("{}{path}", context.root_of(host_pid))).ok()?;
     let found = file.metadata().ok()?;
     let is_it = found.is_file() && found.ino() == mapping.inode;
     if !is_it || inodes::belongs_to_another(host_pid, found.uid()) {

@@ -12,7 +12,9 @@ use tracing::{debug_span, trace_span};
 
 use super::super::doing::{self, Thing};
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid};
+use super::super::graph::{
+    Descriptor, FileId, Inside, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid,
+};
 use super::super::locks;
 use super::super::objects::{DumpContext, Object, Probe, in_flight};
 use super::super::proc::descriptor_numbers;
@@ -68,7 +70,8 @@ pub fn collect(
         let mut descriptors = Vec::with_capacity(numbers.len());
         for fd in numbers {
             doing::begin("reading", Thing::Descriptor { pid: *pid, fd });
-            let probe = Probe::through(&pidfd, *pid, comm, fd).map_err(|e| e.at(*pid, comm, fd))?;
+            let mut probe =
+                Probe::through(&pidfd, *pid, comm, fd).map_err(|e| e.at(*pid, comm, fd))?;
             let close_on_exec = close_on_exec(&probe)?;
             let (of_process, of_description): (Vec<Lock>, Vec<Lock>) = locks::read(&probe.info)
                 .map_err(|e| e.at(*pid, comm, fd))?
@@ -80,6 +83,7 @@ pub fn collect(
                 Err(place) => {
                     let id = FileId(collected.files.len() as u32);
                     let reading = trace_span!("object", id = id.0, fd, kind = Empty).entered();
+                    let inside = placed(&mut probe, context).map_err(|e| e.at(*pid, comm, fd))?;
                     let object = read(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
                     reading.record("kind", object.kind());
                     drop(reading);
@@ -87,7 +91,14 @@ pub fn collect(
                     let owner = owner(&probe, context);
                     // O_CLOEXEC belongs to the descriptor.
                     let flags = probe.flags & !libc::O_CLOEXEC;
-                    collected.files.push(OpenFile { flags, owner, locks: of_description, object });
+                    let inside = inside.filter(|_| object.opens_inside());
+                    collected.files.push(OpenFile {
+                        flags,
+                        owner,
+                        locks: of_description,
+                        object,
+                        inside,
+                    });
                     collected.probes.push(probe);
                     id
                 }
@@ -109,8 +120,25 @@ pub fn collect(
         }
         collected.descriptors.insert(*host_pid, descriptors);
     }
+    open_locked_outside(&mut collected, context);
     add_in_flight(&mut collected, &mut known, context)?;
     Ok(collected)
+}
+
+/// Where the job's own mounts show what is open, in a job with others; what it is there.
+fn placed(probe: &mut Probe, context: &DumpContext) -> Result<Option<Inside>> {
+    context.places.as_ref().map_or(Ok(None), |places| places.place(probe))
+}
+
+/// What is in flight is opened before there are mounts of the job's own.
+fn refuse_place(inside: Option<&Inside>, object: &Object) -> Result<()> {
+    match inside.filter(|_| object.is_place()) {
+        Some(Inside { path, .. }) => {
+            let what = format!("the folder {path} of mounts of its own");
+            Err(Refusal::passing(what, "it is received soon: try again").into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Reads an open file description.
@@ -120,6 +148,26 @@ fn read(probe: &Probe, context: &mut DumpContext) -> Result<Object> {
         namespaces::check_network(&probe.copy, home)?;
     }
     Object::dump(probe, context)
+}
+
+/// Files on which processes hold locks of their own are open when these are taken, before there are mounts of the job's own.
+fn open_locked_outside(collected: &mut Collected, context: &mut DumpContext) {
+    for (host_pid, locks) in &collected.process_locks {
+        for (fd, _) in locks {
+            let file = context.descriptors.get(&(*host_pid, *fd));
+            let Some(file) = file.and_then(|id| collected.files.get_mut(id.0 as usize)) else {
+                continue;
+            };
+            match &file.inside {
+                Some(inside) if file.object.is_place() => {
+                    let line =
+                        format!("the lock of the folder {} is not in the image", inside.path);
+                    context.warnings.push(line);
+                }
+                _ => file.inside = None,
+            }
+        }
+    }
 }
 
 /// Adds what is under way in Unix sockets: descriptions that may have no other holder, and may be sockets in which others are
@@ -144,7 +192,7 @@ fn add_in_flight(
         let copies = in_flight(socket, &collected.probes[next], &context.shown).map_err(named)?;
         let mut ids = Vec::with_capacity(copies.len());
         for copy in copies {
-            let probe = Probe::of(own, 1, IN_FLIGHT, copy.as_raw_fd())?;
+            let mut probe = Probe::of(own, 1, IN_FLIGHT, copy.as_raw_fd())?;
             let same_inode = known.entry(probe.inode()).or_default();
             let id = match find(same_inode, &collected.probes, &probe) {
                 Ok(id) => id,
@@ -153,12 +201,11 @@ fn add_in_flight(
                     same_inode.insert(place, id);
                     let locks = locks::read(&probe.info)?.into_iter();
                     let locks = locks.filter(|lock| lock.kind != LockKind::Process).collect();
-                    if let Some(mounts) = &context.mounts {
-                        namespaces::check_in_flight(copy.as_raw_fd(), mounts).map_err(named)?;
-                    }
+                    let inside = placed(&mut probe, context).map_err(named)?;
                     let object = read(&probe, context).map_err(named)?;
+                    refuse_place(inside.as_ref(), &object).map_err(named)?;
                     let (owner, flags) = (owner(&probe, context), probe.flags & !libc::O_CLOEXEC);
-                    collected.files.push(OpenFile { flags, owner, locks, object });
+                    collected.files.push(OpenFile { flags, owner, locks, object, inside: None });
                     context.descriptors.insert((own, copy.as_raw_fd()), id);
                     collected.probes.push(probe);
                     context.held.push(copy);
@@ -216,6 +263,7 @@ pub fn add_unopened_queues(
             owner: None,
             locks: Vec::new(),
             object,
+            inside: None,
         });
         collected.probes.push(probe);
     }

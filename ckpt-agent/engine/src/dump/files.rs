@@ -44,6 +44,11 @@ pub struct View {
 }
 
 impl View {
+    /// That of everybody whose paths are followed from this folder.
+    pub fn from(root: &str) -> Self {
+        Self { pid: 0, names: Some([root.into(), std::path::PathBuf::new()]) }
+    }
+
     /// That of a process. Where the kernel does not tell, it is like nobody else's.
     pub fn of(pid: i32) -> Self {
         let link = |name| std::fs::read_link(format!("/proc/{pid}/{name}")).ok();
@@ -60,14 +65,14 @@ impl MappedFiles {
         Self { check, seen: HashMap::new() }
     }
 
-    /// The file behind a mapping of a process, if its path still leads to it.
-    pub fn identify(&mut self, pid: i32, view: &View, mapping: &Mapping) -> Option<MappedFile> {
+    /// The file behind a mapping of a process, if its path still leads to it from this folder.
+    pub fn identify(&mut self, root: &str, view: &View, mapping: &Mapping) -> Option<MappedFile> {
         let (path, _) = mapping.path();
         let (device, inode) = (mapping.device, mapping.inode);
         let place = Place { view: view.clone(), device, inode, path: path.to_owned() };
         let check = self.check;
         let look = || {
-            let reached = format!("/proc/{pid}/root{path}");
+            let reached = format!("{root}{path}");
             let metadata = std::fs::metadata(&reached).ok()?;
             (metadata.ino() == inode).then(|| describe(path, &reached, &metadata, check))
         };
@@ -91,8 +96,8 @@ fn describe(path: &str, reached: &str, metadata: &Metadata, check: FileCheck) ->
 }
 
 /// The executable as it must be found at restart; only its path where it is gone already.
-pub fn executable(snapshot_pid: i32, path: &str, check: FileCheck) -> MappedFile {
-    let reached = format!("/proc/{snapshot_pid}/root{path}");
+pub fn executable(root: &str, path: &str, check: FileCheck) -> MappedFile {
+    let reached = format!("{root}{path}");
     match std::fs::metadata(&reached) {
         Ok(metadata) => describe(path, &reached, &metadata, check),
         Err(_) => MappedFile {

@@ -26,7 +26,7 @@ pub fn open(
     if !deleted {
         // By now the name may lead to something that the user can't read.
         let _acting = context.act_as_user()?;
-        let found = open(format!("/proc/{host_pid}/root{path}"));
+        let found = open(format!("{}{path}", context.root_of(host_pid)));
         if found.is_some() {
             return Ok(found);
         }

@@ -2,31 +2,30 @@
 //! before the first call is made inside of any process.
 
 mod content;
+mod ipc;
 mod memory_files;
 mod mounts;
+mod places;
+mod related;
 mod seen;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing, TIME_OF_CHILDREN};
 use super::super::proc::mounts::Mounts;
-use super::super::sys::stat::identity;
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 use memory_files::Maker;
+pub use places::Places;
+pub use related::check_network;
+use related::{GET_PARENT, GET_USER, related, user_name};
 
-/// NS_GET_USERNS (ioctl_ns(2)), for all architectures of this engine.
-const GET_USER: u64 = 0xb701;
-/// NS_GET_PARENT
-const GET_PARENT: u64 = 0xb702;
-/// SIOCGSKNS (include/uapi/linux/sockios.h): the network namespace of a socket.
-const GET_NETWORK: u64 = 0x894c;
 /// What a refusal advises.
 const WAY_OUT: &str = "run the job without containers of its own";
 
@@ -58,10 +57,16 @@ pub struct Own {
     processes: BTreeSet<i32>,
     /// Places by the kernel's name of the namespace.
     known: HashMap<(&'static str, String), u32>,
+    /// User namespaces in which no process has been met, but in another one within them.
+    empty: BTreeSet<u32>,
     /// Who is in mount namespaces with mounts of their own, by their places.
     makers: BTreeMap<u32, Maker>,
+    /// What is mounted in mount namespaces, by their places.
+    mounts: BTreeMap<u32, Mounts>,
     /// Mounts that are as in the job's own mount namespace, by their numbers.
     unchanged: BTreeSet<i32>,
+    /// Where files are found among the job's own mounts, where any process has others.
+    found: Option<Arc<Places>>,
 }
 
 impl Own {
@@ -120,13 +125,16 @@ impl Own {
         name: String,
     ) -> Result<u32> {
         let key = if file == TIME_OF_CHILDREN { time::OWN } else { file };
-        if let Some(place) = self.known.get(&(key, name.clone())) {
-            return Ok(*place);
+        if let Some(place) = self.known.get(&(key, name.clone())).copied() {
+            if self.empty.remove(&place) {
+                self.all[place as usize].content = content::user(pid)?;
+            }
+            return Ok(place);
         }
         let content = match file {
             "user" => content::user(pid)?,
             "uts" => NamespaceContent::Uts { host: String::new(), domain: String::new() },
-            "ipc" => content::ipc(pid)?,
+            "ipc" => ipc::content(pid)?,
             "net" => content::network(pid)?,
             "mnt" => {
                 let owner = self.owner(init, pid, file, what)?;
@@ -169,19 +177,21 @@ impl Own {
     fn mounts(&mut self, init: i32, pid: i32, of_job: bool) -> Result<NamespaceContent> {
         let of = |pid: i32| content::file_of(pid, "mountinfo");
         let (home, own) = (of(init)?, of(pid)?);
-        if content::mounted(&home) == content::mounted(&own) {
-            return Ok(NamespaceContent::Mounts);
-        }
-        let [home, own] = [home, own].map(|text| {
-            Mounts::parse(&text).ok_or_else(|| EngineError::odd("mountinfo", text.clone()))
-        });
-        let (home, own) = (home?, own?);
-        let maker = content::maker(pid, of_job)?;
-        let planned = mounts::plan(pid, &home, &own, maker)?;
-        self.makers.insert(self.all.len() as u32, maker);
-        self.unchanged.extend(home.all.iter().map(|mount| mount.id));
-        self.unchanged.extend(planned.unchanged);
-        Ok(planned.content)
+        let same = content::mounted(&home) == content::mounted(&own);
+        let (home, own) = (tree(&home)?, tree(&own)?);
+        let place = self.all.len() as u32;
+        let content = if same {
+            self.unchanged.extend(own.all.iter().map(|mount| mount.id));
+            NamespaceContent::Mounts
+        } else {
+            let maker = content::maker(pid, of_job)?;
+            let planned = mounts::plan(pid, &home, &own, maker)?;
+            self.makers.insert(place, maker);
+            self.unchanged.extend(planned.unchanged);
+            planned.content
+        };
+        self.mounts.insert(place, own);
+        Ok(content)
     }
 
     /// Whichever process makes a namespace again, files there must become the same user's.
@@ -195,50 +205,75 @@ impl Own {
 
     /// Looks at what all processes have open, in a job with mounts of its own.
     fn check_seen(
-        &self,
+        &mut self,
         init: i32,
         processes: &[StoppedProcess],
     ) -> Result<(), (i32, EngineError)> {
         if !self.all.iter().any(|one| one.content.has_own_mounts()) {
             return Ok(());
         }
-        let seen = seen::Seen { init, unchanged: &self.unchanged };
+        let places = self.places(init).map_err(|error| (init, error))?;
         for process in processes {
             let pid = process.host_pid;
-            let places = self.of.get(&pid).into_iter().flatten();
-            let is_one = |place: &&u32| self.all[**place as usize].content.has_own_mounts();
-            let inside = places.copied().find(|place| is_one(&place));
-            let checked = seen.check(pid, inside.is_some());
+            let checked = seen::check(&places, pid);
+            let inside = self.place_among(pid, NamespaceContent::has_own_mounts);
             let same = inside.map_or(Ok(()), |place| self.check_maker(place, pid));
             checked.and(same).map_err(|error| (pid, error))?;
         }
+        self.found = Some(Arc::new(places));
         Ok(())
     }
 
+    /// The namespace of a process that is one of these, as a place in the list.
+    fn place_among(&self, pid: i32, is_one: impl Fn(&NamespaceContent) -> bool) -> Option<u32> {
+        let places = self.of.get(&pid).into_iter().flatten();
+        places.copied().find(|place| is_one(&self.all[*place as usize].content))
+    }
+
+    fn places(&mut self, init: i32) -> Result<Places> {
+        let home = tree(&content::file_of(init, "mountinfo")?)?;
+        let is_mounts = |content: &NamespaceContent| content.flag() == libc::CLONE_NEWNS;
+        let of = |pid: &i32| Some((*pid, self.place_among(*pid, is_mounts)?));
+        let of = self.of.keys().filter_map(of).collect();
+        let unchanged = std::mem::take(&mut self.unchanged);
+        Places::new(init, home, std::mem::take(&mut self.mounts), of, unchanged)
+    }
+
     /// The user namespace that a namespace belongs to; that of a user namespace is the one that it was made in.
-    fn owner(&self, init: i32, pid: i32, file: &str, what: &str) -> Result<Option<u32>> {
+    fn owner(&mut self, init: i32, pid: i32, file: &str, what: &str) -> Result<Option<u32>> {
         let path = format!("/proc/{pid}/ns/{file}");
         let opened =
             File::open(&path).map_err(|error| EngineError::system("open", &path, error))?;
         let request = if file == "user" { GET_PARENT } else { GET_USER };
         let owner = related(&opened, request)?;
-        let inode = nix::sys::stat::fstat(&owner)
-            .map_err(|errno| EngineError::system("fstat", &path, errno))?
-            .st_ino;
-        let name = format!("user:[{inode}]");
-        if name_of(init, "user").as_ref() == Some(&name) {
+        let name = user_name(&owner)?;
+        let of_job = name_of(init, "user");
+        if of_job.as_ref() == Some(&name) {
             return Ok(None);
         }
-        match self.known.get(&("user", name)) {
-            Some(place) if file != "user" => Ok(Some(*place)),
-            _ => Err(refuse(format!("is in {what} within another one of its own"))),
+        let within = || refuse(format!("is in {what} within another one of its own"));
+        let known = self.known.get(&("user", name.clone())).copied();
+        if file != "user" {
+            return known.map(Some).ok_or_else(within);
         }
+        let outermost = user_name(&related(&owner, GET_PARENT)?)?;
+        if Some(outermost) != of_job {
+            return Err(within());
+        }
+        if known.is_some() {
+            return Ok(known);
+        }
+        let content = content::around(&content::user(pid)?).ok_or_else(within)?;
+        let place = self.all.len() as u32;
+        self.all.push(OwnNamespace { owner: None, content });
+        self.known.insert(("user", name), place);
+        self.empty.insert(place);
+        Ok(Some(place))
     }
 
-    /// The init's number, and mounts that are as in its mount namespace, where any process has others.
-    pub fn unchanged_mounts(&self, init: i32) -> Option<(i32, BTreeSet<i32>)> {
-        let any = self.all.iter().any(|one| one.content.has_own_mounts());
-        any.then(|| (init, self.unchanged.clone()))
+    /// Where files are found among the job's own mounts, where any process has others.
+    pub fn found(&self) -> Option<Arc<Places>> {
+        self.found.clone()
     }
 
     /// The kernel's number of the init's network namespace, where any process has another one.
@@ -326,40 +361,9 @@ fn name_of(pid: i32, file: &str) -> Option<String> {
     Some(link.to_str()?.to_owned())
 }
 
-/// Refuses a socket that was made in another network namespace than `home`: a restore makes all sockets there.
-///
-/// # Errors
-/// The refusal, without the names of its process and descriptor.
-pub fn check_network(socket: impl AsFd, home: u64) -> Result<()> {
-    // Who has no rights over the namespace gets no answer: then it is not one that the job has made.
-    let Ok(network) = related(socket, GET_NETWORK) else { return Ok(()) };
-    let found = nix::sys::stat::fstat(&network);
-    let found = found.map_err(|errno| EngineError::system("fstat", "a namespace", errno))?;
-    match identity(&found).1 == home {
-        true => Ok(()),
-        false => {
-            Err(Refusal::new("a socket in a network namespace of the job's own", WAY_OUT).into())
-        }
-    }
-}
-
-/// Refuses a descriptor of this process, a copy of one in flight, that a restart would not find among the job's mounts.
-///
-/// # Errors
-/// The refusal, without the names of its process and descriptor.
-pub fn check_in_flight(fd: i32, (init, unchanged): &(i32, BTreeSet<i32>)) -> Result<()> {
-    seen::Seen { init: *init, unchanged }.descriptor(std::process::id() as i32, fd)
-}
-
-/// The namespace that one belongs to, or was made in, or that a socket was made in.
-fn related(of: impl AsFd, request: u64) -> Result<OwnedFd> {
-    // SAFETY: these requests take no argument; the answer is checked before it is used.
-    let fd = unsafe { libc::ioctl(of.as_fd().as_raw_fd(), request as _) };
-    if fd < 0 {
-        return Err(EngineError::last_os("ioctl", "the owner of a namespace"));
-    }
-    // SAFETY: the kernel just made this descriptor for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+/// The text of mountinfo, as a tree.
+fn tree(text: &str) -> Result<Mounts> {
+    Mounts::parse(text).ok_or_else(|| EngineError::odd("mountinfo", text))
 }
 
 fn refuse(what: String) -> EngineError {

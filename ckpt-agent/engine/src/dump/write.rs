@@ -184,7 +184,11 @@ fn write_process(
             std::io::Error::from_raw_os_error(libc::ENOMEM),
         )
     };
-    let view = View::of(snapshot_pid);
+    let root = data.context.root_of(snapshot_pid);
+    let view = match data.context.places {
+        Some(_) => View::from(&root),
+        None => View::of(snapshot_pid),
+    };
     let mut smaps = read_smaps(snapshot_pid)?;
     add_policies(snapshot_pid, &mut smaps)?;
     let mut pagemap = Pagemap::of(snapshot_pid, data.page)?;
@@ -208,7 +212,7 @@ fn write_process(
         }
         let special = data.as_it_ran(host_pid, mapping);
         // The snapshot process sees the same files, and is there for certain.
-        let identify = |mapping: &Mapping| files.identify(snapshot_pid, &view, mapping);
+        let identify = |mapping: &Mapping| files.identify(&root, &view, mapping);
         let (mut area, whole) = area(plan, special.or(flags), identify)
             .map_err(|error| error.of(image.pid, image.leader_name()))?;
         if whole {
@@ -235,7 +239,7 @@ fn write_process(
         return Err(lost());
     }
     image.areas = areas;
-    image.executable = executable(snapshot_pid, &image.executable.path, data.graph.kept.file_check);
+    image.executable = executable(&root, &image.executable.path, data.graph.kept.file_check);
     Ok((image, windows))
 }
 
@@ -253,7 +257,7 @@ fn carry_if_session(
     if !context.is_session_file(&file.path) {
         return Ok(());
     }
-    let reached = format!("/proc/{snapshot_pid}/root{}", file.path);
+    let reached = format!("{}{}", context.root_of(snapshot_pid), file.path);
     let failed = |error| EngineError::system("read", file.path.clone(), error);
     let metadata = std::fs::metadata(&reached).map_err(failed)?;
     if inodes::belongs_to_another(snapshot_pid, metadata.uid()) {

@@ -24,6 +24,18 @@ pub struct OpenFile {
     pub locks: Vec<Lock>,
     /// What it is open on.
     pub object: Object,
+    /// What it is among mounts of the job's own, where it is opened once these are there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<Inside>,
+}
+
+/// A place among the mounts of a mount namespace of the job's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inside {
+    /// The namespace, among those of the image.
+    pub namespace: u32,
+    /// The path there.
+    pub path: String,
 }
 
 /// A descriptor of a process.

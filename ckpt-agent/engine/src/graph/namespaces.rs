@@ -11,7 +11,8 @@ pub const TIME_OF_CHILDREN: &str = "time_for_children";
 /// A namespace that is not the one of the job's init.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnNamespace {
-    /// The user namespace that it belongs to, among those of the image; none: the job's.
+    /// The user namespace that it belongs to, among those of the image; none: the job's. A user namespace may be within one
+    /// that is the job's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
     /// What it is, and what it says.
@@ -113,7 +114,8 @@ impl NamespaceContent {
     }
 }
 
-/// A line of uid_map or gid_map: first number inside, first number in the job's user namespace, how many.
+/// A line of uid_map or gid_map: first number inside, first number in the job's user namespace, how many. Of a namespace
+/// within another one, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdRange(pub u32, pub u32, pub u32);
 

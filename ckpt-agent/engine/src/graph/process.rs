@@ -68,6 +68,9 @@ pub struct ProcessImage {
     pub pid: Pid,
     /// Path of the executable.
     pub executable: super::MappedFile,
+    /// Its path among mounts of the process's own, where it lies on one of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executable_inside: Option<String>,
     /// Working directory; the path that it had, where it is removed.
     pub working_directory: String,
     /// Permission bits of a working directory that is removed.

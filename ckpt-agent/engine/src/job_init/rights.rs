@@ -51,20 +51,30 @@ fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder
     let mut in_own = false;
     for place in process.namespaces.iter().chain(&process.time_of_children) {
         let one = all.get(*place as usize)?;
-        match &one.content {
-            NamespaceContent::User { uids, gids, may_set_groups } => {
-                let maps_own = maps_alone(uids, user.uid) && maps_alone(gids, user.gid);
-                if !maps_own || (*may_set_groups && !gids.is_empty()) {
-                    return None;
-                }
-                in_own = true;
-            }
-            _ => {
-                one.owner?;
-            }
+        if !one.content.is_user() {
+            one.owner?;
+            continue;
         }
+        if !may_make(one, all, user) {
+            return None;
+        }
+        in_own = true;
     }
     (in_own || process.root_directory.is_none()).then_some(in_own)
+}
+
+/// Whether a user may make a user namespace, and the one around it; the maps of both are in the job's numbers.
+fn may_make(one: &OwnNamespace, all: &[OwnNamespace], user: &UserOrder) -> bool {
+    let around = one.owner.map(|place| all.get(place as usize));
+    [Some(Some(one)), around].into_iter().flatten().all(|one| {
+        let Some(NamespaceContent::User { uids, gids, may_set_groups }) =
+            one.map(|one| &one.content)
+        else {
+            return false;
+        };
+        let sets_groups = *may_set_groups && !gids.is_empty();
+        maps_alone(uids, user.uid) && maps_alone(gids, user.gid) && !sets_groups
+    })
 }
 
 /// Whether a map has no number but this one: that is what a user may write without a right (user_namespaces(7)).
@@ -118,6 +128,23 @@ mod tests {
             let other = Credentials { securebits: 1 << bit, ..own.clone() };
             assert!(!are_own(&other, &user, false), "secure bit {bit}");
         }
+    }
+
+    #[test]
+    fn what_is_around_a_user_namespace_is_the_users_too() {
+        let of = |uid: u32, owner: Option<u32>| {
+            let (uids, gids) = (vec![IdRange(0, uid, 1)], vec![IdRange(0, 100, 1)]);
+            let content = NamespaceContent::User { uids, gids, may_set_groups: false };
+            OwnNamespace { owner, content }
+        };
+        let uts = NamespaceContent::Uts { host: String::new(), domain: String::new() };
+        let all = [of(1000, None), of(0, None), OwnNamespace { owner: None, content: uts }];
+        let may = |one: &OwnNamespace| may_make(one, &all, &user());
+        assert!(may(&all[0]) && may(&of(1000, Some(0))));
+        for other in [of(0, None), of(0, Some(0)), of(1000, Some(1)), of(1000, Some(2))] {
+            assert!(!may(&other), "{other:?}");
+        }
+        assert!(!may(&of(1000, Some(9))));
     }
 
     #[test]

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use protocol::cluster::agent::MovedListener;
 use protocol::launch::FileCheck;
 
 use super::super::aio::settle;
+use super::super::dump::Places;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind, StdioRole,
@@ -113,8 +115,8 @@ pub struct DumpContext {
     pub shares_ipc: bool,
     /// The kernel's number of the job's network namespace, where any of its processes is in another one.
     pub network: Option<u64>,
-    /// Where processes have mounts of their own: the init's number on this machine, and mounts that are as the job's own.
-    pub mounts: Option<(i32, BTreeSet<i32>)>,
+    /// Where processes have mounts of their own: where files are found among the job's.
+    pub places: Option<Arc<Places>>,
     /// The job has other instances: a connection to outside of this one may lead to one of them.
     pub cluster: bool,
     /// Addresses of the machines that the job runs on; empty: not known.
@@ -245,6 +247,12 @@ impl DumpContext {
         user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()
     }
 
+    /// The folder from which this process reaches what a process's paths lead to, as they stand in the image.
+    pub fn root_of(&self, host_pid: i32) -> String {
+        let of_process = || format!("/proc/{host_pid}/root");
+        self.places.as_ref().map_or_else(of_process, |places| places.root())
+    }
+
     /// Processes that hold a description, as this machine numbers them, ascending.
     pub fn holders(&self, file: FileId) -> Vec<i32> {
         let all = self.descriptors.iter().filter(|(_, id)| **id == file);
@@ -326,6 +334,8 @@ pub struct RestoreContext<'a> {
     blobs: &'a dyn BlobSource,
     parked: BTreeMap<FileId, OwnedFd>,
     awaiting: BTreeMap<FileId, OwnedFd>,
+    /// Files that are opened again among other mounts.
+    early: BTreeMap<FileId, OwnedFd>,
     inodes: BTreeMap<InodeId, OwnedFd>,
     /// The launcher's ends of standard streams, filled by the handlers that make them.
     pub console: Console,
@@ -377,6 +387,7 @@ impl<'a> RestoreContext<'a> {
             blobs,
             parked: BTreeMap::new(),
             awaiting: BTreeMap::new(),
+            early: BTreeMap::new(),
             inodes: BTreeMap::new(),
             console: Console::default(),
             part: None,
@@ -491,6 +502,28 @@ impl<'a> RestoreContext<'a> {
         let own = self.lift(own)?;
         self.awaiting.insert(id, own);
         self.park(id, holders)
+    }
+
+    /// Parks a placeholder for a file that is open, to be opened again among other mounts.
+    ///
+    /// # Errors
+    /// As [`RestoreContext::await_process`].
+    pub fn open_later(&mut self, id: FileId) -> Result<()> {
+        let none = || EngineError::Damaged(format!("open file {} was never made", id.0));
+        let early = self.parked.remove(&id).ok_or_else(none)?;
+        self.early.insert(id, early);
+        self.await_process(id)
+    }
+
+    /// Whether a description has such a placeholder.
+    pub fn is_opened_later(&self, id: FileId) -> bool {
+        let file = self.graph.files.get(id.0 as usize);
+        file.is_some_and(|file| file.inside.is_some()) && self.awaiting.contains_key(&id)
+    }
+
+    /// Takes the file that such a placeholder stands for, as it was opened at first.
+    pub fn opened_early(&mut self, id: FileId) -> Option<OwnedFd> {
+        self.early.remove(&id)
     }
 
     /// The other end of a placeholder.

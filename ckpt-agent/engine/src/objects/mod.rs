@@ -224,6 +224,16 @@ impl Object {
         }
     }
 
+    /// Whether it is opened by its path, and can be so among other mounts, too.
+    pub fn opens_inside(&self) -> bool {
+        self.is_place() || matches!(self, Self::Regular(_))
+    }
+
+    /// Whether other files are reached from it.
+    pub fn is_place(&self) -> bool {
+        matches!(self, Self::Directory(_) | Self::PathOnly(_))
+    }
+
     /// What is at the other end of a TCP connection.
     pub fn tcp_peer(&self) -> Option<TcpPeer> {
         match self {

@@ -15,15 +15,15 @@ pub(super) const DELETED: &str = " (deleted)";
 const MOST_NAMES: usize = 100_000;
 
 /// Another name that a file has in the folder of the one that it has lost: it was linked before, or had none at first
-/// (O_TMPFILE). `link` as /proc shows it. The smallest of several.
-pub fn find(host_pid: i32, link: &str, stat: &FileStat) -> Option<String> {
+/// (O_TMPFILE). `link` as /proc shows it, `root` where it is followed from. The smallest of several.
+pub fn find(root: &str, link: &str, stat: &FileStat) -> Option<String> {
     let path = link.strip_suffix(DELETED)?;
     if stat.st_mode & abi::S_IFMT != abi::S_IFREG || links(stat) == 0 {
         return None;
     }
     let (folder, _) = path.rsplit_once('/')?;
     let number = identity(stat).1;
-    let names = std::fs::read_dir(format!("/proc/{host_pid}/root{folder}/")).ok()?;
+    let names = std::fs::read_dir(format!("{root}{folder}/")).ok()?;
     let same = |entry: &DirEntry| {
         entry.ino() == number
             && entry.metadata().is_ok_and(|found| (found.dev(), found.ino()) == identity(stat))

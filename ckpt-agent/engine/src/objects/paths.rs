@@ -18,7 +18,7 @@ pub fn leads_to_it(probe: &Probe) -> bool {
     // The process may have a mount namespace of its own; the link of one with a root
     // directory of its own is told from ours.
     probe.link.starts_with('/')
-        && (seen(&format!("/proc/{}/root{}", probe.host_pid, probe.link)) || seen(&probe.link))
+        && (seen(&format!("{}{}", probe.root, probe.link)) || seen(&probe.link))
 }
 
 /// The path that a deleted file had.

@@ -28,8 +28,11 @@ pub struct Probe {
     pub flags: i32,
     /// fstat(2) of it.
     pub stat: nix::sys::stat::FileStat,
-    /// Target of /proc/PID/fd/N; of a file that has lost that name, another one in the same folder.
+    /// Target of /proc/PID/fd/N; of a file that has lost that name, another one in the same folder. Where processes have
+    /// mounts of their own, it is told as the job's own mounts show it.
     pub link: String,
+    /// The folder from which this process reaches what the link leads to.
+    pub root: String,
     /// /proc/PID/fdinfo/N.
     pub info: FdInfo,
 }
@@ -67,9 +70,17 @@ impl Probe {
                 "rename the file",
             )
         })?;
-        let link = other_name::find(host_pid, &link, &stat).unwrap_or(link);
+        let root = format!("/proc/{host_pid}/root");
+        let link = other_name::find(&root, &link, &stat).unwrap_or(link);
         let info = FdInfo::read(&format!("/proc/{host_pid}/fdinfo/{fd}"))?;
-        Ok(Self { host_pid, pid, comm: comm.to_owned(), fd, copy, flags, stat, link, info })
+        let comm = comm.to_owned();
+        Ok(Self { host_pid, pid, comm, fd, copy, flags, stat, link, root, info })
+    }
+
+    /// Changes the link to one that leads to the file from another folder.
+    pub fn is_seen_at(&mut self, link: String, root: String) {
+        self.link = other_name::find(&root, &link, &self.stat).unwrap_or(link);
+        self.root = root;
     }
 
     /// S_IFMT part of the mode.

@@ -54,6 +54,7 @@ pub fn probe(fd: impl AsFd) -> Probe {
         copy: fd.try_clone_to_owned().unwrap(),
         flags: nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GETFL).unwrap(),
         stat: nix::sys::stat::fstat(fd).unwrap(),
+        root: "/proc/self/root".into(),
         link: fs::read_link(format!("/proc/self/fd/{number}")).unwrap().display().to_string(),
         info: FdInfo::parse(fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap()),
     }
@@ -86,6 +87,7 @@ pub fn dump_in_step(
             owner: None,
             locks: Vec::new(),
             object: Object::dump(probe, &mut context)?,
+            inside: None,
         });
     }
     let finished = Object::finish_all(&mut files, &probes, &mut context);

@@ -13,7 +13,7 @@ pub use maps::{Mapping, around, read_maps, read_smaps};
 pub use members::{Members, Tree};
 pub use numa_maps::add_policies;
 pub use program::must_be_own;
-pub use root::root_directory;
+pub use root::{namespace_root, root_directory};
 pub use walk::{
     Threads, all_processes, children, descendants, descriptor_numbers, inner_number, is_ended,
     is_ending, is_io_worker, parent, read_text, shown_by, start_time, thread_numbers,

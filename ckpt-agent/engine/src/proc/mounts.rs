@@ -50,7 +50,7 @@ impl Mount {
     }
 
     /// Its device as `makedev` packs it.
-    fn number(&self) -> Option<u64> {
+    pub fn number(&self) -> Option<u64> {
         let (major, minor) = self.device.split_once(':')?;
         Some(device(major.parse().ok()?, minor.parse().ok()?))
     }
@@ -128,6 +128,15 @@ pub fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
         (true, _) => Some(""),
         (false, "/") => Some(path),
         (false, _) => path.strip_prefix(folder).filter(|rest| rest.starts_with('/')),
+    }
+}
+
+/// What [`below`] has told apart.
+pub fn joined(folder: &str, rest: &str) -> String {
+    match (folder, rest) {
+        (_, "") => folder.to_owned(),
+        ("/", _) => rest.to_owned(),
+        _ => format!("{folder}{rest}"),
     }
 }
 

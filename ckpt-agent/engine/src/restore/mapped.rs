@@ -171,6 +171,12 @@ impl MappedFiles {
         self.identities.get(&pid).map(|(fd, length)| (fd.as_fd(), *length))
     }
 
+    /// An executable, where its file is there.
+    pub fn program(&self, path: &str) -> Option<BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        self.executables.get(path).map(AsFd::as_fd)
+    }
+
     /// The descriptor of an executable, -1 where its file is gone.
     pub fn executable(&self, path: &str) -> i32 {
         self.executables.get(path).map_or(-1, AsRawFd::as_raw_fd)

@@ -140,12 +140,31 @@ pub fn set(
     files: &MappedFiles,
     at: u64,
 ) -> Result<()> {
+    // One among other mounts is told once the process is there, which has the right to by then: another one can't take its
+    // place while it is mapped.
+    let executable = match image.executable_inside {
+        Some(_) if files.means() == Means::Whole => NO_FILE,
+        _ => files.executable(&image.executable.path),
+    };
+    set_with(remote, image, files.means(), at, executable)
+}
+
+/// Sets what /proc shows, with the number that the process has opened its program under, or -1.
+///
+/// # Errors
+/// Failed calls.
+pub fn set_with(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    means: Means,
+    at: u64,
+    executable: i32,
+) -> Result<()> {
     let auxv = from_hex(&image.auxv)?;
-    let executable = files.executable(&image.executable.path);
     let auxv_at = at + 4096;
     remote.memory().write(auxv_at, &auxv)?;
     let auxv = (auxv_at, auxv.len() as u64);
-    match files.means() {
+    match means {
         Means::Whole => whole(remote, image, at, auxv, executable),
         Means::Fields => by_fields(remote, image, auxv, executable),
         Means::Nothing => Ok(()),

@@ -162,6 +162,7 @@ pub fn restore(
         let _making = stages::begin(Stage::Files);
         folders::finish(context)?;
         put_flags(image, context)?;
+        namespaces::await_inside(processes.iter(), context)?;
         mapped::release_programs(&processes, context)?;
         MappedFiles::open(image, &processes, foreign, context)?
     };
@@ -425,6 +426,8 @@ fn rebuild(
         complete_memory(helper, files, common, page, context, is_last)?;
     }
     namespaces::enter_all(&mut helpers, context, &own)?;
+    namespaces::open_inside(&helpers, context)?;
+    namespaces::name_programs(&mut helpers, files, context.rehearsal)?;
     {
         let _making = stages::begin(Stage::Threads);
         make_threads(&mut helpers, &image.graph.namespaces)?;

@@ -2,9 +2,11 @@
 //! and setns(2) ask for where users are concerned.
 
 mod content;
+mod inside;
 mod mounts;
 mod order;
 mod time;
+mod users;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +18,11 @@ use super::super::graph::{
 use super::super::objects::RestoreContext;
 use super::super::trace::Remote;
 use super::{Helper, credentials};
+pub use inside::{await_all as await_inside, name_programs, open_all as open_inside};
 use order::Step;
 
+/// NS_GET_PARENT (ioctl_ns(2)), for all architectures of this engine.
+const GET_PARENT: u64 = 0xb702;
 /// Most namespaces of one job.
 const MOST: usize = 10_000;
 
@@ -58,8 +63,19 @@ struct How<'c> {
     inside: BTreeSet<u32>,
 }
 
-/// Where a namespace that has been made can be found: below the folder of a process, by the name of this file.
-type Made = BTreeMap<u32, (i32, &'static str)>;
+/// Where namespaces that have been made can be found.
+type Made = BTreeMap<u32, Where>;
+
+/// Where one is found.
+#[derive(Debug, Clone, Copy)]
+struct Where {
+    /// Below the folder of this process.
+    pid: i32,
+    /// The name of the file.
+    file: &'static str,
+    /// It is the user namespace around that one.
+    around: bool,
+}
 
 /// Who a helper is now: one that is in another user namespace than this process has other rights than those that it was
 /// forked with.
@@ -96,7 +112,8 @@ fn check(all: &[OwnNamespace]) -> Result<()> {
     for one in all {
         let owner = one.owner.map(|place| all.get(place as usize));
         let belongs = owner.is_none_or(|owner| owner.is_some_and(|owner| owner.content.is_user()));
-        if !belongs || one.content.is_user() && one.owner.is_some() {
+        let within = owner.flatten().is_some_and(|owner| owner.owner.is_some());
+        if !belongs || one.content.is_user() && within {
             return odd("an owner that is no user namespace of the job's");
         }
         content::check(&one.content)?;
@@ -116,20 +133,22 @@ fn enter(
     // Before the process is in another user namespace, from which it could not look at the one that has made them.
     let mut open = Vec::with_capacity(steps.len());
     for step in steps {
-        let maker = made.get(&step.place);
-        let path = maker.map(|(maker, file)| format!("/proc/{maker}/ns/{file}"));
-        open.push(path.map(|path| open_in(&mut helper.remote()?, &path)).transpose()?);
+        let found = made.get(&step.place).copied();
+        open.push(found.map(|found| open_made(&mut helper.remote()?, found)).transpose()?);
     }
     // And before it is among mounts that may not show it.
-    let makes_time =
-        |step: &Step| all[step.place as usize].content.is_time() && !made.contains_key(&step.place);
-    let folder = match steps.iter().any(makes_time) {
+    let needs_folder = |step: &Step| {
+        let one = &all[step.place as usize];
+        let is_within = one.content.is_user() && one.owner.is_some();
+        (one.content.is_time() || is_within) && !made.contains_key(&step.place)
+    };
+    let folder = match steps.iter().any(needs_folder) {
         true => Some(open_in(&mut helper.remote()?, "/proc/self/ns")?),
         false => None,
     };
     for (step, fd) in steps.iter().zip(open) {
-        let content = &all[step.place as usize].content;
-        if content.is_user() {
+        let OwnNamespace { owner, content } = &all[step.place as usize];
+        if content.is_user() && owner.is_none() {
             let mut remote = helper.remote()?;
             credentials::change_ids(&mut remote, scratch, thread, how.own, how.by_root)?;
         }
@@ -150,13 +169,18 @@ fn enter(
             helper.remote()?.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
         }
         if let Entry::Vacant(new) = made.entry(step.place) {
-            let filled = complete(helper, content, *step, folder, how);
+            let around = owner.and_then(|place| all.get(place as usize)).map(|one| &one.content);
+            let filled = complete(helper, (content, around), *step, folder, how);
             filled.map_err(|error| match error {
                 EngineError::Unfit { .. } => error,
                 error => unfit(content, &error),
             })?;
             let file = if step.for_children { TIME_OF_CHILDREN } else { content.file() };
-            new.insert((pid, file));
+            new.insert(Where { pid, file, around: false });
+            if let Some(outer) = owner.filter(|_| content.is_user()) {
+                // Whoever has made that one, too, has gone on from there.
+                made.entry(outer).and_modify(|outer| outer.around |= outer.pid == pid);
+            }
         }
     }
     if let Some(folder) = folder {
@@ -170,16 +194,20 @@ fn enter(
     Ok(())
 }
 
-/// Has a helper put in place what a namespace says that it has just made. `folder`: its descriptor of /proc/self/ns.
+/// Has a helper put in place what a namespace says that it has just made. `around`: the user namespace that it belongs to.
+/// `folder`: its descriptor of /proc/self/ns.
 fn complete(
     helper: &mut Helper<'_>,
-    content: &NamespaceContent,
+    (content, around): (&NamespaceContent, Option<&NamespaceContent>),
     step: Step,
     folder: Option<u64>,
     how: &How<'_>,
 ) -> Result<()> {
     let pid = helper.pid;
     let mut remote = helper.remote()?;
+    if let (true, Some(around), Some(folder)) = (content.is_user(), around, folder) {
+        return users::map(&mut remote, folder, content, around);
+    }
     content::fill(&mut remote, pid, content, how.rehearsal)?;
     match (content, folder) {
         (NamespaceContent::Time { fixed, .. }, _) if step.for_children => {
@@ -227,6 +255,17 @@ fn unfit(content: &NamespaceContent, error: &EngineError) -> EngineError {
     }
 }
 
+fn open_made(remote: &mut Remote<'_>, found: Where) -> Result<u64> {
+    let Where { pid, file, around } = found;
+    let fd = open_in(remote, &format!("/proc/{pid}/ns/{file}"))?;
+    if !around {
+        return Ok(fd);
+    }
+    let outer = remote.call("NS_GET_PARENT", libc::SYS_ioctl, &[fd, GET_PARENT, 0])?;
+    remote.call("close", libc::SYS_close, &[fd])?;
+    Ok(outer)
+}
+
 /// Opens a namespace in a process that is to enter it; the number of the descriptor.
 ///
 /// # Errors
@@ -266,11 +305,14 @@ mod tests {
     fn owners_are_user_namespaces_of_the_job() {
         use NamespaceContent::{Ipc, Mounts};
         assert!(check(&[of(Some(1), Mounts), user(), of(None, Ipc)]).is_ok());
+        let within = |owner| OwnNamespace { owner: Some(owner), ..user() };
+        assert!(check(&[within(1), user(), of(Some(0), Ipc)]).is_ok());
         for all in [
             vec![of(Some(0), Mounts)],
             vec![of(Some(7), Mounts)],
             vec![of(None, Ipc), of(Some(0), Mounts)],
-            vec![user(), OwnNamespace { owner: Some(0), ..user() }],
+            vec![OwnNamespace { owner: Some(0), ..user() }],
+            vec![user(), within(0), within(1)],
         ] {
             assert!(check(&all).is_err(), "{all:?}");
         }

@@ -155,7 +155,10 @@ pub fn install(
     image: &ProcessImage,
     context: &RestoreContext<'_>,
 ) -> Result<()> {
-    let is_one = |id: FileId| context.graph.object(id).is_some_and(|o| o.process().is_some());
+    let is_one = |id: FileId| {
+        context.is_opened_later(id)
+            || context.graph.object(id).is_some_and(|o| o.process().is_some())
+    };
     for descriptor in image.descriptors.iter().filter(|one| is_one(one.file)) {
         if !context.needs(descriptor.file) {
             continue;

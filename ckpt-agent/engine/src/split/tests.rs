@@ -100,7 +100,13 @@ impl World {
     fn file(&mut self, flags: i32, object: serde_json::Value, holders: &[Pid]) -> FileId {
         let id = FileId(self.graph.files.len() as u32);
         let object = serde_json::from_value(object).unwrap();
-        self.graph.files.push(OpenFile { flags, owner: None, locks: Vec::new(), object });
+        self.graph.files.push(OpenFile {
+            flags,
+            owner: None,
+            locks: Vec::new(),
+            object,
+            inside: None,
+        });
         for pid in holders {
             self.held.get_mut(pid).unwrap().files.insert(id);
         }

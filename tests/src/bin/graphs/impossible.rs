@@ -289,6 +289,17 @@ pub const ALL: &[(&str, Change)] = &[
         ]);
         among_mounts(d, json!([mount]), false)
     }),
+    ("files among mounts of no namespace", |d, _| {
+        each(list(d, "files"), |file, _| {
+            file["inside"] = json!({"namespace": 77, "path": "/etc/passwd"});
+        })
+    }),
+    ("files among mounts that lie above these", |d, _| {
+        among_mounts(d, json!([of_memory("/mnt")]), false);
+        each(list(d, "files"), |file, _| {
+            file["inside"] = json!({"namespace": 1, "path": "/mnt/../../etc/passwd"});
+        })
+    }),
     ("files of a mount above it", |d, _| {
         let mut mount = of_memory("/mnt");
         mount["source"]["entries"] = json!([

@@ -112,6 +112,8 @@ pub fn suite(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         Real::new("memcached", with("python3", "memcached.py"), "started", "memcached: right");
     let bubblewrap =
         Real::new("bubblewrap", with("bash", "bubblewrap.sh"), "started", "bubblewrap: right");
+    let container =
+        Real::new("container", with("bash", "container.sh"), "started", "container: right");
     let pipeline = vec!["bash".to_owned(), script("pipeline.sh"), "2000".to_owned()];
     Ok(vec![
         separable,
@@ -129,6 +131,7 @@ pub fn suite(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         nginx,
         memcached,
         Real { needs: &["bwrap"], ..bubblewrap },
+        Real { needs: &["bwrap"], ..container },
         Real { needs: &["node"], ..node },
         jvm("java-g1", "-XX:+UseG1GC"),
         jvm("java-zgc", "-XX:+UseZGC"),

@@ -2,9 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, setns, unshare};
-
 use super::super::super::error::{EngineError, Result};
 use super::super::super::freeze::StoppedProcess;
 use super::super::super::graph::{IdRange, NamespaceContent};
@@ -16,8 +13,6 @@ use super::refuse;
 pub const UTS_ROOM: u64 = 6 * UTS_TEXT as u64;
 /// Bytes of each.
 const UTS_TEXT: usize = 65;
-/// A folder over which a file system lies for a moment.
-const PASSING: &str = "/proc";
 /// Addresses of a loopback device that is up, in fib_trie.
 const LOOPBACK: [&str; 4] = ["0.0.0.0", "127.0.0.0", "127.0.0.1", "127.255.255.255"];
 
@@ -46,6 +41,17 @@ pub(super) fn user(pid: i32) -> Result<NamespaceContent> {
     };
     let may_set_groups = file_of(pid, "setgroups")?.trim_end() == "allow";
     Ok(NamespaceContent::User { uids: map("uid_map")?, gids: map("gid_map")?, may_set_groups })
+}
+
+/// A user namespace around another one, in which no process is, so that nobody tells its maps: there root has the one
+/// number that the other one's user has in the job. `None`: the other one has several.
+pub(super) fn around(inner: &NamespaceContent) -> Option<NamespaceContent> {
+    let NamespaceContent::User { uids, gids, .. } = inner else { return None };
+    let alone = |ranges: &[IdRange]| match ranges {
+        [IdRange(_, outside, 1)] => Some(vec![IdRange(0, *outside, 1)]),
+        _ => None,
+    };
+    Some(NamespaceContent::User { uids: alone(uids)?, gids: alone(gids)?, may_set_groups: false })
 }
 
 fn range(line: &str) -> Option<IdRange> {
@@ -119,59 +125,10 @@ pub(super) fn mounted(text: &str) -> BTreeMap<String, usize> {
     all
 }
 
-/// An IPC namespace without an object in it. Only root may look into it.
-pub(super) fn ipc(pid: i32) -> Result<NamespaceContent> {
-    let held = if nix::unistd::geteuid().is_root() {
-        // A thread of its own: what it enters is its alone, and ends with it.
-        let looked = std::thread::scope(|scope| scope.spawn(|| objects(pid)).join());
-        looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
-    } else {
-        None
-    };
-    match held {
-        Some(0) => Ok(NamespaceContent::Ipc),
-        Some(_) => {
-            Err(refuse("is in an IPC namespace of its own, in which there are objects".to_owned()))
-        }
-        None => Err(refuse("is in an IPC namespace of its own".to_owned())),
-    }
-}
-
-/// How many objects there are in the IPC namespace of a process; `None`: this process may not enter it.
-fn objects(pid: i32) -> Result<Option<usize>> {
-    let path = format!("/proc/{pid}/ns/ipc");
-    let failed = |call, what: &str| {
-        let what = what.to_owned();
-        move |errno: nix::errno::Errno| EngineError::system(call, what, errno)
-    };
-    let namespace = std::fs::File::open(&path)
-        .map_err(|error| EngineError::system("open", path.as_str(), error))?;
-    if unshare(CloneFlags::CLONE_NEWNS).is_err()
-        || setns(&namespace, CloneFlags::CLONE_NEWIPC).is_err()
-    {
-        return Ok(None);
-    }
-    let mut count = 0;
-    for list in ["shm", "sem", "msg"] {
-        // The first line names the columns.
-        let text = read_text(&format!("/proc/sysvipc/{list}"))?.unwrap_or_default();
-        count += text.lines().skip(1).count();
-    }
-    let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .map_err(failed("mount", "/ as private"))?;
-    match mount(Some("mqueue"), PASSING, Some("mqueue"), MsFlags::empty(), none) {
-        Err(nix::errno::Errno::ENODEV) => return Ok(Some(count)),
-        other => other.map_err(failed("mount", "message queues"))?,
-    }
-    let queues = std::fs::read_dir(PASSING).map(Iterator::count);
-    umount2(PASSING, MntFlags::MNT_DETACH).map_err(failed("umount", "message queues"))?;
-    let queues = queues.map_err(|error| EngineError::system("read", "message queues", error))?;
-    Ok(Some(count + queues))
-}
-
 #[cfg(test)]
 mod tests {
+    use nix::sched::{CloneFlags, unshare};
+
     use super::*;
 
     #[test]

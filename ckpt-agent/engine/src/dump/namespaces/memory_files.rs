@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{MountedContent, MountedEntry, to_hex};
 use super::super::super::proc::mounts::Mount;
+use super::super::super::proc::namespace_root;
 use super::super::super::sys::stat::{self, modified_ns_of};
 use super::super::super::sys::xattr;
 use super::refuse;
@@ -24,7 +25,7 @@ pub(super) struct Maker {
 
 /// Refuses a file system of pseudo-terminals with any in it.
 pub(super) fn refuse_terminals(pid: i32, mount: &Mount) -> Result<()> {
-    let folder = seen(pid, mount);
+    let folder = seen(pid, mount)?;
     let list = std::fs::read_dir(&folder).map_err(|error| failed("read", &folder, error))?;
     match list.filter_map(std::result::Result::ok).any(|entry| entry.file_name() != "ptmx") {
         true => Err(refuse(format!("has pseudo-terminals of its own in {}", mount.at))),
@@ -34,7 +35,7 @@ pub(super) fn refuse_terminals(pid: i32, mount: &Mount) -> Result<()> {
 
 /// Reads all of it. What its mounts cover is there as empty as they need it.
 pub(super) fn read(pid: i32, mount: &Mount, maker: Maker) -> Result<Vec<MountedEntry>> {
-    let top = seen(pid, mount);
+    let top = seen(pid, mount)?;
     let metadata = std::fs::metadata(&top).map_err(|error| failed("stat", &top, error))?;
     if !metadata.is_dir() {
         return Err(refuse(format!("has a file of a tmpfs of its own mounted ({})", mount.at)));
@@ -49,8 +50,8 @@ pub(super) fn read(pid: i32, mount: &Mount, maker: Maker) -> Result<Vec<MountedE
     Ok(reader.entries)
 }
 
-fn seen(pid: i32, mount: &Mount) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}/root{}", mount.at))
+fn seen(pid: i32, mount: &Mount) -> Result<PathBuf> {
+    Ok(PathBuf::from(format!("{}{}", namespace_root(pid)?, mount.at)))
 }
 
 fn failed(call: &'static str, path: &Path, error: std::io::Error) -> EngineError {

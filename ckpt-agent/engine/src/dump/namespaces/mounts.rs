@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::super::error::Result;
 use super::super::super::graph::{MountSource, NamespaceContent, OwnMount};
-use super::super::super::proc::mounts::{Mount, Mounts, below, flags};
+use super::super::super::proc::mounts::{Mount, Mounts, below, flags, joined};
 use super::memory_files::{self, Maker};
 use super::refuse;
 
@@ -53,14 +53,6 @@ fn with(what: impl std::fmt::Display) -> super::EngineError {
 
 fn is_same(one: &Mount, other: &Mount) -> bool {
     (&one.device, &one.root) == (&other.device, &other.root)
-}
-
-fn joined(folder: &str, rest: &str) -> String {
-    match (folder, rest) {
-        (_, "") => folder.to_owned(),
-        ("/", _) => rest.to_owned(),
-        _ => format!("{folder}{rest}"),
-    }
 }
 
 struct Plan<'m> {

@@ -217,7 +217,7 @@ impl Frozen {
             seen: std::mem::take(&mut self.seen),
             leased: Leased::now(),
             network: namespaces.network(self.settings.init),
-            mounts: namespaces.unchanged_mounts(self.settings.init),
+            places: namespaces.found(),
             shown: self.settings.shown.clone(),
             tracking: self.settings.tracking.clone(),
             huge_mounts: mounts::huge(&mounts_of(self.settings.init)?),

@@ -136,7 +136,11 @@ impl Quiesced {
         let statuses = process::statuses(process, node.pid, &node.comm)?;
         let sandboxes = sandbox::suspend(process, &statuses, self.frozen.filters)
             .map_err(|error| error.of(node.pid, &node.comm))?;
-        let mappings = read_maps(host_pid)?;
+        let mut mappings = read_maps(host_pid)?;
+        if let Some(places) = &self.context.places {
+            let placed = places.place_mappings(host_pid, &mut mappings);
+            placed.map_err(|error| error.of(node.pid, &node.comm))?;
+        }
         let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
         mappings
             .iter()
@@ -375,6 +379,13 @@ impl Quiesced {
         })
     }
 
+    /// Where a program is, and where it is among mounts of its process's own, if there.
+    fn executable(&self, host_pid: i32, link: String) -> Result<(String, Option<String>)> {
+        let Some(places) = &self.context.places else { return Ok((link, None)) };
+        let place = places.executable(host_pid, &link)?;
+        Ok((place.path, place.inside.map(|inside| inside.path)))
+    }
+
     fn finish_process(
         &mut self,
         process: &mut StoppedProcess,
@@ -410,17 +421,17 @@ impl Quiesced {
         let descriptors: Vec<Descriptor> =
             self.collected.descriptors.remove(&host_pid).unwrap_or_default();
         let break_address = reading.inside.break_address;
-        let (executable, memory_map, auxv) = match reading.identity {
+        let ((executable, executable_inside), memory_map, auxv) = match reading.identity {
             Some(own) => {
                 let memory_map = own.memory_map(break_address);
-                (own.executable, memory_map, own.auxv)
+                ((own.executable, None), memory_map, own.auxv)
             }
             None => {
                 let path = format!("/proc/{host_pid}/auxv");
                 let auxv = std::fs::read(&path)
                     .map_err(|error| EngineError::system("read", path, error))?;
                 let memory_map = process::memory_map(&reading.stat, break_address);
-                (link("exe")?, memory_map, crate::graph::to_hex(&auxv))
+                (self.executable(host_pid, link("exe")?)?, memory_map, crate::graph::to_hex(&auxv))
             }
         };
         let (working_directory, removed_directory) =
@@ -435,6 +446,7 @@ impl Quiesced {
                 build_id: None,
                 hash: None,
             },
+            executable_inside,
             working_directory,
             removed_directory,
             root_directory: root_directory(host_pid)?,

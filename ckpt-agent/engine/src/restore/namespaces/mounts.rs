@@ -65,7 +65,7 @@ fn is_text(text: &str) -> bool {
 }
 
 /// An absolute path that does not go up.
-fn is_path(path: &str) -> bool {
+pub(super) fn is_path(path: &str) -> bool {
     is_text(path) && path.starts_with('/') && path.split('/').all(|part| part != "..")
 }
 
@@ -141,7 +141,8 @@ pub(super) fn make(remote: &mut Remote<'_>, pid: i32, order: &Order<'_>) -> Resu
     // Before anything is mounted over what they show.
     for (place, mount) in mounts.iter().enumerate() {
         if let MountSource::Bound { path, recursive } = &mount.source {
-            copies.insert(place, maker.copy(path, *recursive)?);
+            // Stand-ins of a rehearsal can't be left out of a copy.
+            copies.insert(place, maker.copy(path, *recursive || order.rehearsal)?);
         }
     }
     for (place, mount) in mounts.iter().enumerate() {

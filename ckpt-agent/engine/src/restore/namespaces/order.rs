@@ -18,8 +18,8 @@ fn odd(what: &str) -> EngineError {
     EngineError::Damaged(format!("namespaces of a process: {what}"))
 }
 
-/// Those that belong to the job's user namespace need its rights, and the others come with the rights in their own. What is
-/// for children comes after the process's own of that kind, since setns(2) sets both.
+/// Those that belong to the job's user namespace need its rights, and the others come with the rights in their own; a user
+/// namespace within another one comes after what belongs to that. What is for children comes after the process's own of that kind, since setns(2) sets both.
 pub(super) fn of_steps(all: &[OwnNamespace], image: &ProcessImage) -> Result<Vec<Step>> {
     in_order(all, &image.namespaces, image.time_of_children)
 }
@@ -31,6 +31,10 @@ fn in_order(
 ) -> Result<Vec<Step>> {
     let mut kinds = BTreeSet::new();
     let mut order = Vec::with_capacity(places.len());
+    let outer = outer(all, places);
+    if let Some(place) = outer {
+        order.push((rank(all, place, outer), false, place));
+    }
     let own = places.iter().map(|place| (*place, false));
     for (place, for_children) in own.chain(time_of_children.map(|place| (place, true))) {
         let one = all.get(place as usize).ok_or_else(|| odd("one that is none"))?;
@@ -40,18 +44,36 @@ fn in_order(
         if !for_children && !kinds.insert(one.content.flag()) {
             return Err(odd("two of a kind"));
         }
-        if one.owner.is_some_and(|owner| !places.contains(&owner)) {
+        if one.owner.is_some_and(|owner| !places.contains(&owner) && outer != Some(owner)) {
             return Err(odd("one of another user namespace"));
         }
-        order.push((one.owner.is_some(), one.content.is_user(), for_children, place));
+        order.push((rank(all, place, outer), for_children, place));
     }
     order.sort_unstable();
     let founds = order.iter().position(|(.., for_children, _)| *for_children);
-    let is_time = |(.., place): &(bool, bool, bool, u32)| all[*place as usize].content.is_time();
+    let is_time = |(.., place): &(u8, bool, u32)| all[*place as usize].content.is_time();
     if founds.is_some_and(|at| order[at + 1..].iter().any(is_time)) {
         return Err(odd("a time of its children that comes before its own"));
     }
     Ok(order.into_iter().map(|(.., for_children, place)| Step { place, for_children }).collect())
+}
+
+/// The user namespace around that of a process, which it has come through.
+pub(super) fn outer(all: &[OwnNamespace], places: &[u32]) -> Option<u32> {
+    let own = places.iter().filter_map(|place| all.get(*place as usize));
+    let outer = own.filter(|one| one.content.is_user()).find_map(|one| one.owner);
+    outer.filter(|place| (*place as usize) < all.len())
+}
+
+fn rank(all: &[OwnNamespace], place: u32, outer: Option<u32>) -> u8 {
+    let one = &all[place as usize];
+    match (one.owner, one.content.is_user()) {
+        (None, false) => 0,
+        (None, true) => 1,
+        (owner, false) if owner == outer => 2,
+        (Some(_), true) => 3,
+        (Some(_), false) => 4,
+    }
 }
 
 /// Processes by their places: one that is in a time namespace that another one has made for its children comes after that
@@ -109,6 +131,17 @@ mod tests {
 
     fn of(owner: Option<u32>, content: NamespaceContent) -> OwnNamespace {
         OwnNamespace { owner, content }
+    }
+
+    #[test]
+    fn one_within_another_is_entered_last() {
+        use NamespaceContent::{Cgroup, Ipc, Mounts};
+        let inner = OwnNamespace { owner: Some(2), ..user() };
+        let all = [inner, of(Some(2), Mounts), user(), of(Some(0), Ipc), of(None, Cgroup)];
+        assert_eq!(places(&all, &[0, 1, 3, 4], None), [4, 2, 1, 0, 3]);
+        // One that has stayed outside.
+        assert_eq!(places(&all, &[2, 1], None), [2, 1]);
+        assert!(in_order(&all, &[2, 3], None).is_err());
     }
 
     fn places(all: &[OwnNamespace], own: &[u32], time_of_children: Option<u32>) -> Vec<u32> {

@@ -1,0 +1,139 @@
+//! Whether there is anything in an IPC namespace. Its lists show that of whoever opens them, so somebody has to enter it: a
+//! child of this process, which also enters the user namespace that it belongs to, as only a process with one thread may.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::graph::NamespaceContent;
+use super::related::{GET_USER, related, user_name};
+use super::{name_of, refuse};
+
+/// The lists of SysV objects.
+const LISTS: [&CStr; 3] = [c"/proc/sysvipc/shm", c"/proc/sysvipc/sem", c"/proc/sysvipc/msg"];
+/// A folder over which the folder of message queues lies for a moment, in a mount namespace of the child's own.
+const PASSING: &CStr = c"/proc";
+/// How long a child may take, s.
+const LIMIT_S: libc::c_uint = 10;
+
+/// What the child has found, by its exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing = 0,
+    Objects = 1,
+    /// It may not look.
+    Unknown = 2,
+}
+
+/// An IPC namespace of a process, without an object in it.
+pub(super) fn content(pid: i32) -> Result<NamespaceContent> {
+    match look(pid)? {
+        Found::Nothing => Ok(NamespaceContent::Ipc),
+        Found::Objects => {
+            Err(refuse("is in an IPC namespace of its own, in which there are objects".to_owned()))
+        }
+        Found::Unknown => Err(refuse("is in an IPC namespace of its own".to_owned())),
+    }
+}
+
+fn look(pid: i32) -> Result<Found> {
+    let path = format!("/proc/{pid}/ns/ipc");
+    let namespace =
+        File::open(&path).map_err(|error| EngineError::system("open", path.as_str(), error))?;
+    let users = related(&namespace, GET_USER)?;
+    let is_own = name_of(std::process::id() as i32, "user") == Some(user_name(&users)?);
+    let users = (!is_own).then(|| users.as_raw_fd());
+    let entered = (namespace.as_raw_fd(), users);
+    // SAFETY: the child makes nothing but system calls, and leaves by _exit.
+    match unsafe { fork() }.map_err(|errno| EngineError::system("fork", path.clone(), errno))? {
+        ForkResult::Child => {
+            let found = count(entered).unwrap_or(Found::Unknown);
+            // SAFETY: ends this process without running anything of its parent's.
+            unsafe { libc::_exit(found as i32) }
+        }
+        ForkResult::Parent { child } => loop {
+            match waitpid(child, Some(WaitPidFlag::__WALL)) {
+                Err(nix::errno::Errno::EINTR) => {}
+                Ok(WaitStatus::Exited(_, 0)) => return Ok(Found::Nothing),
+                Ok(WaitStatus::Exited(_, 1)) => return Ok(Found::Objects),
+                _ => return Ok(Found::Unknown),
+            }
+        },
+    }
+}
+
+/// Whether a call has succeeded.
+fn done(result: libc::c_int) -> Option<()> {
+    (result == 0).then_some(())
+}
+
+/// Enters the namespace, and looks. Runs in the child alone: nothing but system calls.
+fn count((namespace, users): (RawFd, Option<RawFd>)) -> Option<Found> {
+    // SAFETY: numbers, and texts that end with a zero and live as long as the program.
+    unsafe {
+        libc::alarm(LIMIT_S);
+        if let Some(users) = users {
+            done(libc::setns(users, libc::CLONE_NEWUSER))?;
+        }
+        done(libc::unshare(libc::CLONE_NEWNS))?;
+        done(libc::setns(namespace, libc::CLONE_NEWIPC))?;
+    }
+    for list in LISTS {
+        // The first line names the columns.
+        if lines(list)? > 1 {
+            return Some(Found::Objects);
+        }
+    }
+    let none = std::ptr::null();
+    let (private, root) = (libc::MS_REC | libc::MS_PRIVATE, c"/".as_ptr());
+    // SAFETY: as above; a null pointer stands for what mount(2) does not read.
+    unsafe {
+        done(libc::mount(none, root, none, private, none.cast()))?;
+        let kind = c"mqueue".as_ptr();
+        if libc::mount(kind, PASSING.as_ptr(), kind, 0, none.cast()) != 0 {
+            // A kernel without them has none.
+            let is_unknown = nix::errno::Errno::last() == nix::errno::Errno::ENODEV;
+            return is_unknown.then_some(Found::Nothing);
+        }
+    }
+    Some(if is_empty(PASSING)? { Found::Nothing } else { Found::Objects })
+}
+
+/// How many lines a file has; `None`: it can't be read. One that is not there has none.
+fn lines(path: &CStr) -> Option<usize> {
+    let mut buffer = [0_u8; 4096];
+    let mut count = 0;
+    // SAFETY: a text that ends with a zero, and a buffer of that length.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return (nix::errno::Errno::last() == nix::errno::Errno::ENOENT).then_some(0);
+        }
+        loop {
+            let length = libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len());
+            let length = usize::try_from(length).ok()?;
+            if length == 0 {
+                break;
+            }
+            count += buffer.get(..length)?.iter().filter(|byte| **byte == b'\n').count();
+        }
+    }
+    Some(count)
+}
+
+/// Whether a folder of message queues is empty: its size grows with each (ipc/mqueue.c, DIRENT_SIZE).
+fn is_empty(path: &CStr) -> Option<bool> {
+    // SAFETY: struct stat is plain data, for which zeros are a value.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a text that ends with a zero, and a struct that the kernel fills.
+    done(unsafe { libc::stat(path.as_ptr(), &raw mut found) })?;
+    // `.` and `..` count.
+    Some(found.st_size <= 2 * DIRENT_SIZE)
+}
+
+/// What a queue adds to the size of the folder (ipc/mqueue.c).
+const DIRENT_SIZE: libc::off_t = 20;

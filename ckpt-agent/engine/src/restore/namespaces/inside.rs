@@ -1,0 +1,160 @@
+//! Files among mounts of the job's own. A restart opens each by the job's mounts first, which shows whether it is there and
+//! the right one. Once a process is among the others, the same file is opened there, and takes its place: so its path is
+//! the one that the job knows, and what lies around a folder is what lies around it there.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open as nix_open};
+use nix::sys::stat::Mode;
+use nix::unistd::{Whence, lseek};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::graph::{FileId, Graph, Inside, OpenFile, Pid, ProcessImage};
+use super::super::super::locks;
+use super::super::super::objects::{RestoreContext, reopen};
+use super::super::super::sys::memory_map::Means;
+use super::super::super::sys::stat::identity;
+use super::super::mapped::MappedFiles;
+use super::super::{Helper, act_as_user, memory_map};
+use super::mounts::is_path;
+use super::open_in;
+
+/// Why a file is not opened.
+const ANOTHER: &str = "another file is there than among the job's own mounts";
+const NOBODY: &str = "no process is among these";
+
+/// Puts placeholders where files are opened later. `processes`: those that are made here.
+///
+/// # Errors
+/// Damage; failed calls.
+pub fn await_all<'i>(
+    processes: impl Iterator<Item = (&'i Pid, &'i ProcessImage)> + Clone,
+    context: &mut RestoreContext<'_>,
+) -> Result<()> {
+    let graph = context.graph;
+    for (id, file, inside) in all(graph) {
+        check(file, inside, graph)?;
+        if !context.needs(id) {
+            continue;
+        }
+        let is_there =
+            |(_, image): (&Pid, &ProcessImage)| image.namespaces.contains(&inside.namespace);
+        let any = processes.clone().any(is_there);
+        // A rehearsal has stand-ins over files, which the others do not show. It ends before a folder is looked around.
+        if context.rehearsal || (!any && !file.object.is_place()) {
+            continue;
+        }
+        if !any {
+            return Err(unfit(&inside.path, NOBODY));
+        }
+        context.open_later(id)?;
+    }
+    Ok(())
+}
+
+fn all(graph: &Graph) -> impl Iterator<Item = (FileId, &OpenFile, &Inside)> {
+    let files = graph.files.iter().enumerate();
+    files.filter_map(|(index, file)| Some((FileId(index as u32), file, file.inside.as_ref()?)))
+}
+
+/// Refuses what no dump writes.
+fn check(file: &OpenFile, inside: &Inside, graph: &Graph) -> Result<()> {
+    let namespace = graph.namespaces.get(inside.namespace as usize);
+    let is_mounts = namespace.is_some_and(|one| one.content.flag() == libc::CLONE_NEWNS);
+    match is_mounts && is_path(&inside.path) && file.object.opens_inside() {
+        true => Ok(()),
+        false => {
+            Err(EngineError::Damaged("a file among mounts of its own that is none".to_owned()))
+        }
+    }
+}
+
+fn unfit(path: &str, why: &str) -> EngineError {
+    EngineError::Unfit {
+        what: format!("{path} cannot be opened among mounts of the job's own: {why}"),
+        way_out: "restart it where the same is mounted as it was for the job".into(),
+    }
+}
+
+/// Opens them as the first process sees them that is among these mounts.
+///
+/// # Errors
+/// Failed opens; another file under the same path.
+pub fn open_all(helpers: &[Helper<'_>], context: &mut RestoreContext<'_>) -> Result<()> {
+    for (id, file, inside) in all(context.graph) {
+        let Some(early) = context.opened_early(id) else { continue };
+        let is_there = |one: &&Helper<'_>| one.image.namespaces.contains(&inside.namespace);
+        let helper = helpers.iter().find(is_there);
+        let helper = helper.ok_or_else(|| unfit(&inside.path, NOBODY))?;
+        let made = open(helper.pid, file, inside, &early, context)?;
+        drop(early);
+        if file.flags & libc::O_PATH == 0 {
+            reopen::set_status(made.as_fd(), file.flags)?;
+        }
+        for lock in &file.locks {
+            locks::restore_of_description(made.as_fd(), lock)?;
+        }
+        context.park(id, made)?;
+    }
+    Ok(())
+}
+
+/// Has processes show programs that lie on mounts of their own: each opens its own there.
+///
+/// # Errors
+/// Failed opens; another program under the same path.
+pub fn name_programs(
+    helpers: &mut [Helper<'_>],
+    files: &MappedFiles,
+    rehearsal: bool,
+) -> Result<()> {
+    for helper in helpers.iter_mut().filter(|_| !rehearsal && files.means() == Means::Whole) {
+        let (image, pid, at) = (helper.image, helper.pid, helper.scratch.data());
+        let Some(path) = &image.executable_inside else { continue };
+        let unfit = |why: &str| unfit(path, why);
+        let Some(known) = files.program(&image.executable.path) else { continue };
+        if !is_path(path) {
+            return Err(EngineError::Damaged("a program that no path leads to".to_owned()));
+        }
+        let mut remote = helper.remote()?;
+        let opened = open_in(&mut remote, path).map_err(|error| unfit(&error.to_string()))?;
+        let found = nix::sys::stat::stat(format!("/proc/{pid}/fd/{opened}").as_str());
+        let known = nix::sys::stat::fstat(known).map(|stat| identity(&stat));
+        let same = found.is_ok_and(|found| known == Ok(identity(&found)));
+        if !same {
+            return Err(unfit(ANOTHER));
+        }
+        memory_map::set_with(&mut remote, image, files.means(), at, opened as i32)?;
+        remote.call("close", libc::SYS_close, &[opened])?;
+    }
+    Ok(())
+}
+
+fn open(
+    pid: i32,
+    file: &OpenFile,
+    inside: &Inside,
+    early: &OwnedFd,
+    context: &RestoreContext<'_>,
+) -> Result<OwnedFd> {
+    let failed = |errno: Errno| unfit(&inside.path, errno.desc());
+    let place = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let root = format!("/proc/{pid}/root");
+    let folder = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let root = nix_open(root.as_str(), folder, Mode::empty()).map_err(failed)?;
+    let _acting = act_as_user(context)?;
+    let path = format!("/proc/self/fd/{}{}", root.as_raw_fd(), inside.path);
+    let found = nix_open(path.as_str(), place, Mode::empty()).map_err(failed)?;
+    let of = |fd: &OwnedFd| nix::sys::stat::fstat(fd).map(|stat| identity(&stat)).map_err(failed);
+    if of(&found)? != of(early)? {
+        return Err(unfit(&inside.path, ANOTHER));
+    }
+    if file.flags & libc::O_PATH != 0 {
+        return Ok(found);
+    }
+    let made = reopen::reopen(&found, file.flags).map_err(failed)?;
+    let offset = lseek(early, 0, Whence::SeekCur).map_err(failed)?;
+    lseek(&made, offset, Whence::SeekSet).map_err(failed)?;
+    Ok(made)
+}
