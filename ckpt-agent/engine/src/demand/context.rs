@@ -67,6 +67,8 @@ pub(super) struct Context {
     windows: Arc<Windows>,
     gate: RwLock<()>,
     state: Mutex<State>,
+    /// Counts who is not closed yet. The last field: it goes behind the descriptor.
+    open: Arc<()>,
 }
 
 /// What the kernel has told.
@@ -86,16 +88,16 @@ impl Context {
         id: u32,
         pid: Pid,
         missing: MissingPages,
-        windows: Arc<Windows>,
-        table: Table,
+        (windows, table): (Arc<Windows>, Table),
+        open: Arc<()>,
     ) -> Self {
-        let state = State { table, cursor: 0, busy: 0, is_gone: false };
-        Self { id, pid, missing, windows, gate: RwLock::new(()), state: Mutex::new(state) }
+        let state = Mutex::new(State { table, cursor: 0, busy: 0, is_gone: false });
+        Self { id, pid, missing, windows, gate: RwLock::new(()), state, open }
     }
 
     /// That of a child.
     pub(super) fn child(&self, id: u32, missing: MissingPages, table: Table) -> Self {
-        Self::new(id, self.pid, missing, self.windows.clone(), table)
+        Self::new(id, self.pid, missing, (self.windows.clone(), table), self.open.clone())
     }
 
     /// Bytes that are still to be filled.

@@ -198,6 +198,8 @@ impl Shared {
 struct Own {
     shared: Arc<Shared>,
     contexts: Vec<Listed>,
+    /// Each context that is not closed yet has a copy.
+    open: Arc<()>,
     /// The job's processes.
     processes: Vec<OwnedFd>,
     next_child: u32,
@@ -220,6 +222,7 @@ impl Own {
         Self {
             shared: Arc::default(),
             contexts: Vec::new(),
+            open: Arc::default(),
             processes: Vec::new(),
             next_child: FIRST_CHILD,
             is_let_go: false,
@@ -249,7 +252,8 @@ impl Own {
                 self.sweep(channel);
             }
             let is_over = self.is_let_go || self.is_init_gone.is_some();
-            if is_over && self.contexts.is_empty() {
+            // The last of them are closed by whichever thread has them still.
+            if is_over && self.contexts.is_empty() && Arc::strong_count(&self.open) == 1 {
                 let _ = channel.send(&FromPager::Filled, &[]);
                 return Ok(());
             }
@@ -368,7 +372,8 @@ impl Own {
         self.processes.push(process);
         let windows = Arc::new(Windows { all, page });
         let missing = MissingPages::copy_of(missing);
-        self.add(Arc::new(Context::new(id, pid, missing, windows, table)));
+        let open = self.open.clone();
+        self.add(Arc::new(Context::new(id, pid, missing, (windows, table), open)));
         Ok(())
     }
 

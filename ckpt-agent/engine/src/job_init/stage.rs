@@ -43,6 +43,8 @@ const SOCKET: i32 = 3;
 const PARENT_ENDED: Signal = Signal::SIGUSR1;
 /// How long an init may take to end the job once nothing fills its memory any more.
 const LAST_WORDS: Duration = Duration::from_secs(10);
+/// And the pager, once the init has ended.
+const LAST_BREATH: Duration = Duration::from_secs(1);
 /// How often that is looked for.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -269,7 +271,13 @@ fn wait_for(init: Pid, mut pager: Option<i32>) {
         let mut status = 0;
         // SAFETY: `status` lives across the call.
         match unsafe { libc::waitpid(-1, &mut status, libc::__WALL) } {
-            ended if ended == init.as_raw() => return,
+            ended if ended == init.as_raw() => {
+                // It has nobody left to fill memory for, and nobody else may be there to reap it.
+                if let Some(pager) = pager {
+                    ends_within(Pid::from_raw(pager), LAST_BREATH);
+                }
+                return;
+            }
             ended if Some(ended) == pager => {
                 pager = None;
                 if status != 0 && !ends_within(init, LAST_WORDS) {
