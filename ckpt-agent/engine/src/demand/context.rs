@@ -54,7 +54,7 @@ struct State {
     cursor: u64,
     /// How many fill that now.
     busy: usize,
-    /// The process has other memory, or none.
+    /// The process has other memory, or none; or all is filled, and the watch ends.
     is_gone: bool,
 }
 
@@ -114,6 +114,12 @@ impl Context {
     pub(super) fn is_done(&self) -> bool {
         let state = self.state();
         state.is_gone || (state.table.is_done() && state.busy == 0)
+    }
+
+    /// Nobody takes what the kernel tells of it any more: who still fills anything in it must not wait for that, but let go
+    /// of it. With the last one the kernel ends the watch.
+    pub(super) fn close(&self) {
+        self.state().is_gone = true;
     }
 
     /// Whether the process still has this memory.
@@ -245,6 +251,9 @@ impl Context {
         let begun = Instant::now();
         loop {
             let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            if self.state().is_gone {
+                return Ok(true);
+            }
             if self.first_within(address, address + page).is_some() {
                 return Ok(false);
             }

@@ -379,7 +379,10 @@ impl Own {
 
     /// The init has closed its copy: with this one the kernel ends its watch.
     fn drop_context(&mut self, id: u32) {
-        self.contexts.retain(|listed| listed.context.id != id);
+        let (gone, left): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.contexts).into_iter().partition(|one| one.context.id == id);
+        self.contexts = left;
+        gone.iter().for_each(|one| one.context.close());
         let mut work = self.shared.work();
         work.contexts.retain(|context| context.id != id);
         work.faults.retain(|(context, _)| context.id != id);
