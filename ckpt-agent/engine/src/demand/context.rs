@@ -13,13 +13,13 @@ use nix::errno::Errno;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Pid, StoredWindow, WINDOW_PAGES, too_short};
 use super::super::sys::userfault::{MissingPages, Told};
-use super::table::Table;
+use super::table::{Change, Table};
 use ckpt_store::ChunkReader;
 
-/// Most messages that are taken at once.
-const MOST_AT_ONCE: usize = 64;
 /// How long a fill waits for a message to be read that it has to wait for.
 const MOMENT: Duration = Duration::from_micros(50);
+/// How long a change of mappings may take from its beginning until it is told.
+const WITHOUT_A_WORD: Duration = Duration::from_secs(30);
 /// How long the machine may have no memory for a page.
 const WITHOUT_MEMORY: Duration = Duration::from_secs(10);
 /// So often in a row a page that is not watched must be found so: the first time it may have been on its way elsewhere.
@@ -124,53 +124,74 @@ impl Context {
 
     /// Whether the process still has this memory.
     pub(super) fn lives(&self) -> bool {
-        // The lowest addresses are nobody's.
-        let nowhere = 16 * self.windows.page;
-        let page = vec![0; self.windows.page as usize];
-        let state = self.state();
-        if state.is_gone || state.table.is_watched(nowhere, nowhere + self.windows.page) {
-            return !state.is_gone;
+        if self.state().is_gone {
+            return false;
         }
-        drop(state);
-        self.missing.is_of_the_living(nowhere, &page)
+        self.missing.look(self.nowhere(), &self.zeros()) != Err(Errno::ESRCH)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what the kernel has to tell.
+    /// Takes what the kernel has to tell. What the program has done to its memory is taken over once nothing else is on its way:
+    /// threads are told of in another order than they came, and only then all are there.
     ///
     /// # Errors
     /// A message that is not understood, or that leaves unknown what is where.
     pub(super) fn news(&self) -> Result<News> {
         let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut news = News::default();
-        for _ in 0..MOST_AT_ONCE {
-            let told = self.missing.next();
-            let told = told.map_err(|errno| {
+        let mut changes = Vec::new();
+        let begun = Instant::now();
+        loop {
+            self.listen(&mut news.faults, &mut changes)?;
+            if changes.is_empty() {
+                return Ok(news);
+            }
+            match self.missing.look(self.nowhere(), &self.zeros()) {
+                Err(Errno::EAGAIN) => self.wait_for(Errno::EAGAIN, 0, begun)?,
+                _ => break,
+            }
+        }
+        let mut state = self.state();
+        let applied = state.table.apply(changes, |child, table| news.children.push((child, table)));
+        applied.map_err(|error| {
+            EngineError::odd(format!("the memory of process {}", self.pid), error.to_string())
+        })?;
+        // What has moved to below it is found as well.
+        state.cursor = 0;
+        Ok(news)
+    }
+
+    /// Reads all messages that are there.
+    fn listen(&self, faults: &mut Vec<u64>, changes: &mut Vec<Change<MissingPages>>) -> Result<()> {
+        loop {
+            let told = self.missing.next().map_err(|errno| {
                 EngineError::system("read", format!("a userfaultfd of process {}", self.pid), errno)
             })?;
-            let mut state = self.state();
             match told {
-                None => break,
+                None => return Ok(()),
                 Some(Told::Fault(address)) => {
-                    news.faults.push(address / self.windows.page * self.windows.page);
+                    faults.push(address / self.windows.page * self.windows.page);
                 }
-                Some(Told::Forked(child)) => news.children.push((child, state.table.clone())),
-                Some(Told::Removed(start, end)) => state.table.forget(start, end),
-                Some(Told::Unmapped(start, end)) => state.table.unmap(start, end),
+                Some(Told::Forked(child)) => changes.push(Change::Forked(child)),
+                Some(Told::Removed(start, end)) => changes.push(Change::Removed(start, end)),
+                Some(Told::Unmapped(start, end)) => changes.push(Change::Unmapped(start, end)),
                 Some(Told::Moved { from, to, length }) => {
-                    let moved = state.table.move_to(from, to, length);
-                    moved.map_err(|error| {
-                        EngineError::odd(format!("process {}", self.pid), error.to_string())
-                    })?;
-                    // What has moved to below it is found in the next round.
-                    state.cursor = state.cursor.min(to);
+                    changes.push(Change::Moved { from, to, length });
                 }
             }
         }
-        Ok(news)
+    }
+
+    /// An address that is nobody's.
+    fn nowhere(&self) -> u64 {
+        16 * self.windows.page
+    }
+
+    fn zeros(&self) -> Vec<u8> {
+        vec![0; self.windows.page as usize]
     }
 
     /// The next pages that nobody has begun to fill. Whoever takes them tells when they are filled ([`filled`](Self::filled)).
@@ -343,8 +364,8 @@ impl Context {
     /// Waits for what passes.
     fn wait_for(&self, errno: Errno, address: u64, begun: Instant) -> Result<()> {
         let passes = match errno {
-            // Until a message is read.
-            Errno::EAGAIN => true,
+            // Until a message is read that is on its way.
+            Errno::EAGAIN => begun.elapsed() < WITHOUT_A_WORD,
             Errno::ENOMEM => begun.elapsed() < WITHOUT_MEMORY,
             _ => false,
         };

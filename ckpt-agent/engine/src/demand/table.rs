@@ -3,10 +3,153 @@
 
 use std::collections::BTreeMap;
 
-/// An order of the program's calls in which two of them are told the other way round: what is where can't be known.
+/// Of the calls of several threads it can't be told which came first: what is where is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("memory was moved to {0:#x}, where other memory has not gone yet")]
-pub(super) struct OutOfOrder(u64);
+#[error("too many threads moved memory to and from {0:#x} at once")]
+pub(super) struct Ambiguous(u64);
+
+/// What a program has done to its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change<C> {
+    /// mremap(2)
+    Moved { from: u64, to: u64, length: u64 },
+    /// madvise(2): pages have lost their content.
+    Removed(u64, u64),
+    /// munmap(2), or another mapping in its place.
+    Unmapped(u64, u64),
+    /// fork(2), with what the child is to be watched by.
+    Forked(C),
+}
+
+impl<C> Change<C> {
+    /// Where memory is no more.
+    fn vacated(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Moved { from, length, .. } => Some((*from, from.saturating_add(*length))),
+            Self::Unmapped(start, end) => Some((*start, *end)),
+            Self::Removed(..) | Self::Forked(_) => None,
+        }
+    }
+
+    /// Where memory has come to.
+    fn occupied(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Moved { to, length, .. } => Some((*to, to.saturating_add(*length))),
+            _ => None,
+        }
+    }
+}
+
+fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
+    one.0 < other.1 && other.0 < one.1
+}
+
+/// Memory that is watched: each mapping's start and end. A mapping may be longer (mremap(2) does not tell by how much).
+#[derive(Debug, Clone, Default)]
+struct Watched(BTreeMap<u64, u64>);
+
+impl Watched {
+    fn has(&self, (start, end): (u64, u64)) -> bool {
+        self.0.range(..end).next_back().is_some_and(|(_, last)| *last > start)
+    }
+
+    fn cut(&mut self, (start, end): (u64, u64)) {
+        while let Some((first, last)) = self.0.range(..end).next_back() {
+            let (first, last) = (*first, *last);
+            if last <= start {
+                return;
+            }
+            self.0.remove(&first);
+            if last > end {
+                self.0.insert(end, last);
+            }
+            if first < start {
+                self.0.insert(first, start);
+                return;
+            }
+        }
+    }
+
+    fn apply<C>(&mut self, change: &Change<C>) {
+        change.vacated().into_iter().for_each(|range| self.cut(range));
+        if let Some((start, end)) = change.occupied() {
+            // The kernel has found nothing there.
+            self.cut((start, end));
+            self.0.insert(start, end);
+        }
+    }
+
+    /// Puts changes into the order in which they were made. The kernel tells of a change when it is done and others may be made
+    /// already: so memory may seem to have come to where other memory has not gone yet. All must be here that were made
+    /// by then.
+    fn put_in_order<C>(&self, changes: &mut Vec<Change<C>>) -> Result<(), Ambiguous> {
+        // Each goes to the front of another one at most once.
+        for _ in 0..=changes.len() * changes.len() {
+            let Some((from, to)) = self.misplaced(changes)? else { return Ok(()) };
+            let change = changes.remove(from);
+            changes.insert(to, change);
+        }
+        Err(Ambiguous(changes.first().and_then(Change::vacated).map_or(0, |range| range.0)))
+    }
+
+    /// Of later changes the first by which memory has gone from a range that is watched now. `None`: without a word.
+    fn first_to_go<C>(
+        &self,
+        range: (u64, u64),
+        later: &[Change<C>],
+    ) -> Result<Option<usize>, Ambiguous> {
+        let mut going: Vec<(usize, (u64, u64), bool)> = Vec::new();
+        for (place, change) in later.iter().enumerate() {
+            let Some(source) = change.vacated().filter(|source| overlap(*source, range)) else {
+                continue;
+            };
+            let moves = change.occupied().is_some();
+            // What begins where nothing was is about what has come.
+            if moves && !self.has((source.0, source.0 + 1)) {
+                continue;
+            }
+            if going
+                .iter()
+                .any(|(_, other, is_move)| overlap(*other, source) && (moves || *is_move))
+            {
+                return Err(Ambiguous(range.0));
+            }
+            going.push((place, source, moves));
+        }
+        Ok(going.first().map(|(place, ..)| *place))
+    }
+
+    /// The first that must have come before an earlier one: both places.
+    fn misplaced<C>(&self, changes: &[Change<C>]) -> Result<Option<(usize, usize)>, Ambiguous> {
+        let mut watched = self.clone();
+        for (place, change) in changes.iter().enumerate() {
+            let comes_to =
+                |range| move |one: &Change<C>| one.occupied().is_some_and(|to| overlap(to, range));
+            if let (Change::Unmapped(..), Some(range)) = (change, change.vacated()) {
+                // What was unmapped is what was there before, or what has come: of that nothing is there any more, and nothing is
+                // filled in vain for long.
+                if let Some(before) = changes[..place].iter().position(comes_to(range)) {
+                    return Ok(Some((place, before)));
+                }
+            } else if let (Some(range), Some(source)) = (change.occupied(), change.vacated()) {
+                // One mapping moves: what lies behind its beginning has come later.
+                let is_behind = |one: &Change<C>| {
+                    one.occupied().is_some_and(|to| overlap(to, source) && to.0 > source.0)
+                };
+                if let Some(before) = changes[..place].iter().position(is_behind) {
+                    return Ok(Some((place, before)));
+                }
+                if watched.has(range) {
+                    if let Some(first) = watched.first_to_go(range, &changes[place + 1..])? {
+                        return Ok(Some((place + 1 + first, place)));
+                    }
+                }
+            }
+            watched.apply(change);
+        }
+        Ok(None)
+    }
+}
 
 /// A run of pages that are still to be filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +163,13 @@ struct Piece {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     pending: BTreeMap<u64, Piece>,
-    /// All memory that is watched: start and end.
-    watched: BTreeMap<u64, u64>,
+    watched: Watched,
 }
 
 impl Table {
     /// Notes memory that is watched.
     pub(super) fn watch(&mut self, start: u64, end: u64) {
-        self.watched.insert(start, end);
+        self.watched.0.insert(start, end);
     }
 
     /// Adds pages that are to be filled, at the address that they have in the image.
@@ -58,38 +200,43 @@ impl Table {
         self.pending.iter().map(|(start, piece)| piece.end - start).sum()
     }
 
-    /// Whether any memory that is watched lies in a range.
-    pub(super) fn is_watched(&self, start: u64, end: u64) -> bool {
-        self.watched.range(..end).next_back().is_some_and(|(_, last)| *last > start)
-    }
-
     /// These pages are filled, or have lost their content: from now on they are what the kernel has there.
     pub(super) fn forget(&mut self, start: u64, end: u64) {
         drop(self.cut(start, end));
     }
 
-    /// This memory is no more.
-    pub(super) fn unmap(&mut self, start: u64, end: u64) {
-        self.forget(start, end);
-        self.cut_watched(start, end);
-    }
-
-    /// Memory has moved (mremap(2)).
-    pub(super) fn move_to(&mut self, from: u64, to: u64, length: u64) -> Result<(), OutOfOrder> {
-        let (end, new_end) = (from.saturating_add(length), to.saturating_add(length));
-        let moved = self.cut(from, end);
-        self.cut_watched(from, end);
-        // What had been there was unmapped before, and that was told before.
-        if self.is_watched(to, new_end) || self.first_within(to, new_end).is_some() {
-            return Err(OutOfOrder(to));
-        }
-        self.watched.insert(to, new_end);
-        for (start, piece) in moved {
-            let start_now = start - from + to;
-            let end_now = piece.end - from + to;
-            self.pending.insert(start_now, Piece { end: end_now, origin: piece.origin });
+    /// Takes over what the program has done, all of it that was done by now, in whichever order it was told. `forked` takes
+    /// children, each with the table of its parent at that time.
+    ///
+    /// # Errors
+    /// Where their order can't be told.
+    pub(super) fn apply<C>(
+        &mut self,
+        mut changes: Vec<Change<C>>,
+        mut forked: impl FnMut(C, Self),
+    ) -> Result<(), Ambiguous> {
+        self.watched.put_in_order(&mut changes)?;
+        for change in changes {
+            self.watched.apply(&change);
+            match change {
+                Change::Moved { from, to, length } => self.move_to(from, to, length),
+                Change::Removed(start, end) | Change::Unmapped(start, end) => {
+                    self.forget(start, end)
+                }
+                Change::Forked(child) => forked(child, self.clone()),
+            }
         }
         Ok(())
+    }
+
+    /// What is to be filled moves with its memory. What was thought to be there is there no more.
+    fn move_to(&mut self, from: u64, to: u64, length: u64) {
+        let moved = self.cut(from, from.saturating_add(length));
+        self.forget(to, to.saturating_add(length));
+        for (start, piece) in moved {
+            let (start, end) = (start - from + to, piece.end - from + to);
+            self.pending.insert(start, Piece { end, origin: piece.origin });
+        }
     }
 
     /// Takes a range out.
@@ -109,23 +256,6 @@ impl Table {
             taken.push((from, Piece { end: to, origin }));
         }
         taken
-    }
-
-    fn cut_watched(&mut self, start: u64, end: u64) {
-        while let Some((first, last)) = self.watched.range(..end).next_back() {
-            let (first, last) = (*first, *last);
-            if last <= start {
-                return;
-            }
-            self.watched.remove(&first);
-            if last > end {
-                self.watched.insert(end, last);
-            }
-            if first < start {
-                self.watched.insert(first, start);
-                return;
-            }
-        }
     }
 }
 
@@ -168,73 +298,144 @@ mod tests {
             (Some(7), None, None)
         );
         table.forget(0, 20);
-        assert!(table.is_done() && table.is_watched(3, 4));
+        assert!(table.is_done() && table.watched.has((3, 4)) && !table.watched.has((8, 10)));
+    }
+
+    fn apply(table: &mut Table, changes: &[Change<()>]) -> Result<(), Ambiguous> {
+        table.apply(changes.to_vec(), |(), _| panic!("nobody has forked"))
+    }
+
+    fn moved(from: u64, to: u64, length: u64) -> Change<()> {
+        Change::Moved { from, to, length }
     }
 
     #[test]
     fn what_moves_keeps_its_place_in_the_image() {
         let mut table = table(&[(0, 8)]);
         table.forget(3, 4);
-        table.move_to(2, 22, 4).unwrap();
-        assert_eq!(
-            pages(&table),
-            [(0, 0), (1, 1), (6, 6), (7, 7), (22, 2), (24, 4), (25, 5)].into()
-        );
+        apply(&mut table, &[moved(2, 22, 4)]).unwrap();
+        let expected = [(0, 0), (1, 1), (6, 6), (7, 7), (22, 2), (24, 4), (25, 5)];
+        assert_eq!(pages(&table), expected.into());
         // And back again.
-        table.move_to(22, 2, 4).unwrap();
+        apply(&mut table, &[moved(22, 2, 4)]).unwrap();
         assert_eq!(pages(&table), (0..8).filter(|page| *page != 3).map(|at| (at, at)).collect());
     }
 
     #[test]
-    fn memory_never_moves_to_where_other_memory_is() {
-        let mut of_two = table(&[(0, 4), (8, 12)]);
-        assert_eq!(of_two.clone().move_to(0, 9, 4), Err(OutOfOrder(9)));
-        // Nor where all of it is filled.
-        of_two.forget(8, 12);
-        assert_eq!(of_two.clone().move_to(0, 11, 4), Err(OutOfOrder(11)));
-        of_two.unmap(8, 12);
-        of_two.move_to(0, 9, 4).unwrap();
-        assert_eq!(pages(&of_two), (0..4).map(|page| (page + 9, page)).collect());
+    fn memory_comes_to_where_other_memory_has_gone_whatever_is_told_first() {
+        let (go, come) = (moved(8, 50, 4), moved(0, 9, 4));
+        for changes in [[go, come], [come, go]] {
+            let mut of_two = table(&[(0, 4), (8, 12)]);
+            apply(&mut of_two, &changes).unwrap();
+            let expected = (0..4).flat_map(|page| [(page + 9, page), (page + 50, page + 8)]);
+            assert_eq!(pages(&of_two), expected.collect());
+        }
+        // To where a mapping has grown, of which nobody has told.
+        let (go, come) = (moved(8, 50, 12), moved(0, 14, 4));
+        for changes in [[go, come], [come, go]] {
+            let mut of_two = table(&[(0, 4), (8, 12)]);
+            apply(&mut of_two, &changes).unwrap();
+            let expected = (0..4).flat_map(|page| [(page + 14, page), (page + 50, page + 8)]);
+            assert_eq!(pages(&of_two), expected.collect());
+        }
+        let (end, come) = (Change::Unmapped(8, 20), moved(0, 14, 4));
+        for changes in [[end, come], [come, end]] {
+            let mut of_two = table(&[(0, 4), (8, 12)]);
+            apply(&mut of_two, &changes).unwrap();
+            assert_eq!(pages(&of_two), (0..4).map(|page| (page + 14, page)).collect());
+        }
+        // One call after the other of the same thread.
+        let mut of_one = table(&[(0, 4)]);
+        apply(&mut of_one, &[moved(0, 20, 4), moved(20, 40, 4), moved(40, 20, 2)]).unwrap();
+        assert_eq!(pages(&of_one), [(20, 0), (21, 1), (42, 2), (43, 3)].into());
     }
 
     #[test]
-    fn as_if_pages_were_kept_one_by_one() {
+    fn what_cannot_be_told_is_not_guessed() {
+        let mut of_two = table(&[(0, 4), (8, 12)]);
+        let changes = [moved(0, 8, 4), moved(8, 50, 4), moved(8, 60, 4)];
+        apply(&mut of_two, &changes).unwrap_err();
+    }
+
+    #[test]
+    fn a_child_has_what_its_parent_had_when_it_was_forked() {
+        let mut parent = table(&[(0, 4)]);
+        let changes = vec![Change::Removed(0, 1), Change::Forked(7), Change::Unmapped(1, 3)];
+        let mut children = Vec::new();
+        parent.apply(changes, |child, table| children.push((child, pages(&table)))).unwrap();
+        assert_eq!(pages(&parent), [(3, 3)].into());
+        assert_eq!(children, [(7, [(1, 1), (2, 2), (3, 3)].into())]);
+    }
+
+    /// A block of memory, as the kernel has it: its first page, its length, and what of the image is in it from there on.
+    #[derive(Debug, Clone, Copy)]
+    struct Block {
+        start: u64,
+        length: u64,
+        origin: u64,
+        content: u64,
+    }
+
+    #[test]
+    fn calls_of_several_threads_are_told_in_any_order() {
         let mut seed = 5_u64;
         let mut next = |below: u64| {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (seed >> 33) % below
         };
-        for _ in 0..2000 {
-            let mut table = table(&[(0, 10), (20, 30)]);
-            let mut single = pages(&table);
-            for _ in 0..8 {
-                let (start, length) = (next(40), 1 + next(8));
-                let end = start + length;
-                match next(3) {
-                    0 => table.forget(start, end),
-                    1 => table.unmap(start, end),
-                    _ => {
-                        let to = 40 + next(100);
-                        if table.move_to(start, to, length).is_err() {
-                            break;
+        let mut inverted = 0;
+        for _ in 0..4000 {
+            let content = 6;
+            let block =
+                |at: u64| Block { start: at * 20, length: content, origin: at * 20, content };
+            let mut blocks: Vec<Block> = (0..5).map(block).collect();
+            let mut table =
+                table(&blocks.iter().map(|b| (b.start, b.start + 6)).collect::<Vec<_>>());
+            for _ in 0..4 {
+                // Threads that do not wait for each other: each does one thing to a block of its own.
+                let mut changes: Vec<Change<()>> = Vec::new();
+                for index in (0..blocks.len()).rev() {
+                    let Block { start, length, .. } = blocks[index];
+                    match next(4) {
+                        0 => {
+                            blocks.remove(index);
+                            changes.push(Change::Unmapped(start, start + length));
                         }
-                        let moved: Vec<(u64, u64)> = single
-                            .range(start..end)
-                            .map(|(at, from)| (at - start + to, *from))
-                            .collect();
-                        single.retain(|at, _| !(start..end).contains(at));
-                        single.extend(moved);
-                        assert_eq!(pages(&table), single);
-                        continue;
+                        1 | 2 => {
+                            let longer = length + next(4);
+                            let others =
+                                blocks.iter().enumerate().filter(|(other, _)| *other != index);
+                            let taken: Vec<_> =
+                                others.map(|(_, b)| (b.start, b.start + b.length)).collect();
+                            // As the kernel does: the first place that is free.
+                            let is_free = |to: &u64| {
+                                let place = (*to, to + longer);
+                                !taken.iter().any(|other| overlap(*other, place))
+                                    && !overlap((start, start + length), place)
+                            };
+                            let Some(to) = (next(60)..400).find(is_free) else { continue };
+                            changes.push(moved(start, to, length));
+                            (blocks[index].start, blocks[index].length) = (to, longer);
+                        }
+                        _ => {}
                     }
                 }
-                single.retain(|at, _| !(start..end).contains(at));
-                assert_eq!(pages(&table), single);
-                for at in 0..150 {
-                    assert_eq!(origin(&table, at), single.get(&at).copied());
-                    assert!(!single.contains_key(&at) || table.is_watched(at, at + 1));
+                let truth = changes.clone();
+                for at in (1..changes.len()).rev() {
+                    changes.swap(at, next(at as u64 + 1) as usize);
+                }
+                inverted += usize::from(changes != truth);
+                apply(&mut table, &changes).unwrap();
+                let found = pages(&table);
+                for block in &blocks {
+                    for page in 0..block.length {
+                        let there = found.get(&(block.start + page)).copied();
+                        let expected = (page < block.content).then_some(block.origin + page);
+                        assert_eq!(there, expected, "{truth:?} told as {changes:?}");
+                    }
                 }
             }
         }
+        assert!(inverted > 1000, "{inverted}");
     }
 }

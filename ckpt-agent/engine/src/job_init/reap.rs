@@ -34,11 +34,11 @@ pub fn default_signals() -> io::Result<()> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
     /// The first process has ended like this.
-    OfJob(ExitKind),
+    Job(ExitKind),
     /// The agent went first.
-    OfAgent,
+    Agent,
     /// A page can't be had, and why.
-    OfMemory(String),
+    Memory(String),
 }
 
 /// Reaps until one of these ends. The agent is told how far memory is filled, where that is not done.
@@ -53,11 +53,11 @@ pub fn until_end(root: Pid, channel: &Channel, mut feeder: Option<Feeder>) -> ni
     loop {
         // First, since it may be why the process has ended.
         if let Some(why) = feeder.as_mut().and_then(|feeder| listen(feeder, channel)) {
-            return Ok(End::OfMemory(why));
+            return Ok(End::Memory(why));
         }
         feeder.take_if(|feeder| feeder.is_over());
         if let Some(status) = reap(root)? {
-            return Ok(End::OfJob(status));
+            return Ok(End::Job(status));
         }
         let mut polled = vec![
             PollFd::new(ends.as_fd(), PollFlags::POLLIN),
@@ -71,7 +71,7 @@ pub fn until_end(root: Pid, channel: &Channel, mut feeder: Option<Feeder>) -> ni
         // The agent sends nothing any more: anything to read is its end.
         let gone = polled[1].revents().is_some_and(|events| !events.is_empty());
         if gone {
-            return Ok(End::OfAgent);
+            return Ok(End::Agent);
         }
         while let Ok(Some(_)) = ends.read_signal() {}
     }

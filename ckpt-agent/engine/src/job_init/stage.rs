@@ -340,14 +340,14 @@ fn live(channel: &Channel, order: Order, pager: Option<UnixStream>) -> Result<()
     drop(begun);
     let end = reap::until_end(root, channel, feeder).map_err(system("wait", "the job"))?;
     match end {
-        End::OfJob(status) => drop(channel.send(&Report::Ended(status), &[])),
-        End::OfMemory(why) => {
+        End::Job(status) => drop(channel.send(&Report::Ended(status), &[])),
+        End::Memory(why) => {
             // Nobody may be left when this process ends, and with it the last copies of what its pages are missing by.
             kill_all();
             reap::until_none_is_left();
             let _ = channel.send(&Report::Unfilled(why), &[]);
         }
-        End::OfAgent => {}
+        End::Agent => {}
     }
     Ok(())
 }

@@ -224,9 +224,14 @@ impl MissingPages {
         let _ = self.control(WAKE, &mut [at, length]);
     }
 
-    /// Whether the process still has that memory. `at` must be the address of a page that is not watched.
-    pub fn is_of_the_living(&self, at: u64, page: &[u8]) -> bool {
-        self.copy(at, page).1 != Err(Errno::ESRCH)
+    /// Whether anything can be filled: EAGAIN: the program is changing its mappings, and not all of it has been read; ESRCH:
+    /// the process has other memory by now, or has ended; ENOENT: it can. `nowhere` must be the address of a page that is not
+    /// watched.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn look(&self, nowhere: u64, page: &[u8]) -> nix::Result<()> {
+        self.copy(nowhere, page).1
     }
 
     fn control<const WORDS: usize>(
