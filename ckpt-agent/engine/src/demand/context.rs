@@ -156,9 +156,15 @@ impl Context {
         }
         let mut state = self.state();
         let applied = state.table.apply(changes, |child, table| news.children.push((child, table)));
-        applied.map_err(|error| {
+        let doubtful = applied.map_err(|error| {
             EngineError::odd(format!("the memory of process {}", self.pid), error.to_string())
         })?;
+        for (start, end) in doubtful {
+            let Some((at, ..)) = state.table.first_within(start, end) else { continue };
+            if self.missing.is_absent(at, self.windows.page, self.nowhere()) {
+                state.table.forget(start, end);
+            }
+        }
         // What has moved to below it is found as well.
         state.cursor = 0;
         Ok(news)

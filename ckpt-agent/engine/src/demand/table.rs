@@ -81,12 +81,18 @@ impl Watched {
 
     /// Puts changes into the order in which they were made. The kernel tells of a change when it is done and others may be made
     /// already: so memory may seem to have come to where other memory has not gone yet. All must be here that were made
-    /// by then.
-    fn put_in_order<C>(&self, changes: &mut Vec<Change<C>>) -> Result<(), Ambiguous> {
+    /// by then. Returns ranges that may not be there any more: what was unmapped there may be what has come.
+    fn put_in_order<C>(&self, changes: &mut Vec<Change<C>>) -> Result<Vec<(u64, u64)>, Ambiguous> {
+        let mut doubtful = Vec::new();
         // Each goes to the front of another one at most once.
         for _ in 0..=changes.len() * changes.len() {
-            let Some((from, to)) = self.misplaced(changes)? else { return Ok(()) };
+            let Some((from, to)) = self.misplaced(changes)? else { return Ok(doubtful) };
             let change = changes.remove(from);
+            if let Change::Unmapped(start, end) = change {
+                let come = changes[to..from].iter().filter_map(Change::occupied);
+                let parts = come.map(|(first, last)| (first.max(start), last.min(end)));
+                doubtful.extend(parts.filter(|(first, last)| first < last));
+            }
             changes.insert(to, change);
         }
         Err(Ambiguous(changes.first().and_then(Change::vacated).map_or(0, |range| range.0)))
@@ -126,8 +132,7 @@ impl Watched {
             let comes_to =
                 |range| move |one: &Change<C>| one.occupied().is_some_and(|to| overlap(to, range));
             if let (Change::Unmapped(..), Some(range)) = (change, change.vacated()) {
-                // What was unmapped is what was there before, or what has come: of that nothing is there any more, and nothing is
-                // filled in vain for long.
+                // What was unmapped is what was there before, or what has come: that is doubtful then.
                 if let Some(before) = changes[..place].iter().position(comes_to(range)) {
                     return Ok(Some((place, before)));
                 }
@@ -206,7 +211,8 @@ impl Table {
     }
 
     /// Takes over what the program has done, all of it that was done by now, in whichever order it was told. `forked` takes
-    /// children, each with the table of its parent at that time.
+    /// children, each with the table of its parent at that time. Returns ranges of which it is to be seen whether anything is
+    /// there.
     ///
     /// # Errors
     /// Where their order can't be told.
@@ -214,8 +220,8 @@ impl Table {
         &mut self,
         mut changes: Vec<Change<C>>,
         mut forked: impl FnMut(C, Self),
-    ) -> Result<(), Ambiguous> {
-        self.watched.put_in_order(&mut changes)?;
+    ) -> Result<Vec<(u64, u64)>, Ambiguous> {
+        let doubtful = self.watched.put_in_order(&mut changes)?;
         for change in changes {
             self.watched.apply(&change);
             match change {
@@ -226,7 +232,7 @@ impl Table {
                 Change::Forked(child) => forked(child, self.clone()),
             }
         }
-        Ok(())
+        Ok(doubtful)
     }
 
     /// What is to be filled moves with its memory. What was thought to be there is there no more.
@@ -301,7 +307,7 @@ mod tests {
         assert!(table.is_done() && table.watched.has((3, 4)) && !table.watched.has((8, 10)));
     }
 
-    fn apply(table: &mut Table, changes: &[Change<()>]) -> Result<(), Ambiguous> {
+    fn apply(table: &mut Table, changes: &[Change<()>]) -> Result<Vec<(u64, u64)>, Ambiguous> {
         table.apply(changes.to_vec(), |(), _| panic!("nobody has forked"))
     }
 
@@ -344,6 +350,10 @@ mod tests {
             apply(&mut of_two, &changes).unwrap();
             assert_eq!(pages(&of_two), (0..4).map(|page| (page + 14, page)).collect());
         }
+        // What has come may be what was unmapped.
+        let mut of_one = table(&[(0, 4)]);
+        let changes = [moved(0, 9, 4), Change::Unmapped(10, 20)];
+        assert_eq!(apply(&mut of_one, &changes), Ok(vec![(10, 13)]));
         // One call after the other of the same thread.
         let mut of_one = table(&[(0, 4)]);
         apply(&mut of_one, &[moved(0, 20, 4), moved(20, 40, 4), moved(40, 20, 2)]).unwrap();

@@ -234,6 +234,13 @@ impl MissingPages {
         self.copy(nowhere, page).1
     }
 
+    /// Whether no memory that is watched is at an address: a copy of what can't be read (`nowhere` of this process) fails for
+    /// that only where there is some.
+    pub fn is_absent(&self, at: u64, page: u64, nowhere: u64) -> bool {
+        let mut argument = [at, nowhere, page, 0, 0];
+        self.control(COPY, &mut argument) == Err(Errno::ENOENT)
+    }
+
     fn control<const WORDS: usize>(
         &self,
         what: u64,
