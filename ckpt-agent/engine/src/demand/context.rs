@@ -13,7 +13,8 @@ use nix::errno::Errno;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Pid, StoredWindow, WINDOW_PAGES, too_short};
 use super::super::sys::userfault::{MissingPages, Told};
-use super::table::{Change, Table};
+use super::order::Change;
+use super::table::Table;
 use ckpt_store::ChunkReader;
 
 /// How long a fill waits for a message to be read that it has to wait for.
@@ -200,7 +201,7 @@ impl Context {
         vec![0; self.windows.page as usize]
     }
 
-    /// The next pages that nobody has begun to fill. Whoever takes them tells when they are filled ([`filled`](Self::filled)).
+    /// The next pages that nobody has begun to fill. Whoever takes them fills them ([`fill`](Self::fill)).
     pub(super) fn next(&self) -> Option<Stretch> {
         let mut state = self.state();
         if state.is_gone {

@@ -6,13 +6,16 @@
 //! itself, and the job's init, which ends the job if the pager fails. What the program does to memory that is not filled yet
 //! (fork, mremap, madvise, munmap) waits until the pager has been told.
 //!
-//! - [`pager`]: the process that fills; [`context`]: one process's memory; [`table`]: what is still to be filled in it;
-//! - [`feeder`]: the init's side.
+//! - `pager`: the process that fills; `context`: one process's memory; `table`: what is still to be filled in it;
+//!   `order`: what the program has done to its mappings, in the order in which it did; `work`: the pager's threads;
+//! - `feeder`: the init's side.
 
 mod context;
 mod feeder;
+mod order;
 mod pager;
 mod table;
+mod work;
 
 pub use feeder::{Feeder, Heard};
 pub use pager::{Pager, start};

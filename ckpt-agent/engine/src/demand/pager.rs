@@ -4,13 +4,12 @@
 //! init, whose end closes the other copies of its descriptors before the kernel has killed the job. It ends when nothing is
 //! missing any more, or nobody is left.
 
-use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -26,8 +25,9 @@ use super::super::sys::page::page_size;
 use super::super::sys::userfault::MissingPages;
 use super::super::sys::{close_range, dup3, limits, pidfd, prctl, signals};
 use super::super::tracking::Ranges;
-use super::context::{Context, Stretch, Windows};
+use super::context::{Context, Windows};
 use super::table::Table;
+use super::work::Shared;
 use super::{FromPager, ToPager};
 
 const NAME: &CStr = c"ckptd-pager";
@@ -116,82 +116,6 @@ fn settle(socket: UnixStream) -> Result<UnixStream> {
     }
     // SAFETY: it has just been put there.
     Ok(unsafe { UnixStream::from_raw_fd(SOCKET) })
-}
-
-/// What the pager's threads have in common.
-#[derive(Debug, Default)]
-struct Shared {
-    work: Mutex<Work>,
-    changed: Condvar,
-    failure: OnceLock<String>,
-    is_failed: AtomicBool,
-    image: OnceLock<Image>,
-}
-
-#[derive(Debug, Default)]
-struct Work {
-    faults: VecDeque<(Arc<Context>, u64)>,
-    /// Those of the job first, children behind their parents.
-    contexts: Vec<Arc<Context>>,
-    /// Whether to fill what nobody waits for.
-    is_let_go: bool,
-}
-
-/// Something to be filled.
-enum Task {
-    Fault(Arc<Context>, u64),
-    Rest(Arc<Context>, Stretch),
-}
-
-impl Shared {
-    fn work(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A page can't be had: nothing is filled any more.
-    fn fail(&self, why: String) {
-        let _ = self.failure.set(why);
-        self.is_failed.store(true, Ordering::Release);
-    }
-
-    /// The next thing to do; `None`: nothing any more.
-    fn next(&self) -> Option<Task> {
-        let mut work = self.work();
-        loop {
-            if self.is_failed.load(Ordering::Acquire) {
-                return None;
-            }
-            if let Some((context, address)) = work.faults.pop_front() {
-                return Some(Task::Fault(context, address));
-            }
-            if work.is_let_go {
-                let next = work
-                    .contexts
-                    .iter()
-                    .find_map(|context| Some(Task::Rest(context.clone(), context.next()?)));
-                if next.is_some() {
-                    return next;
-                }
-            }
-            let waited = self.changed.wait_timeout(work, REPORT);
-            work = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// A thread's life.
-    fn run(&self) {
-        let Some(Image { reader, .. }) = self.image.get() else { return };
-        let mut bytes = Vec::new();
-        while let Some(task) = self.next() {
-            let done = match task {
-                Task::Fault(context, address) => context.serve(address, reader, &mut bytes),
-                Task::Rest(context, stretch) => context.fill(stretch, reader, &mut bytes),
-            };
-            if let Err(error) = done {
-                self.fail(error.to_string());
-            }
-        }
-    }
 }
 
 /// What the pager's first thread has.
