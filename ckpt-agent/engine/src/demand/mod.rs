@@ -38,9 +38,10 @@ const LEAST_OF_AREA: u64 = 1 << 20;
 /// When memory is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// On demand where that gains something, and costs nothing later.
+    /// On demand where that gains something, and costs nothing later: `large`.
     Fitting,
-    /// Before the job runs: `advance`.
+    /// Before the job runs: `advance`, or nothing. What a program may do to memory that is not filled yet and the kernel does not
+    /// tell (guards, MADV_WIPEONFORK) makes this the default.
     Advance,
     /// On demand wherever that can be, however little it is: `demand`. For tests.
     Demand,
@@ -50,9 +51,9 @@ impl Wish {
     /// As the environment has it.
     pub fn of_environment() -> Self {
         match std::env::var(VARIABLE).as_deref() {
-            Ok("advance") => Self::Advance,
+            Ok("large") => Self::Fitting,
             Ok("demand") => Self::Demand,
-            _ => Self::Fitting,
+            _ => Self::Advance,
         }
     }
 
