@@ -224,7 +224,8 @@ pub enum AgentEvent {
         /// One line.
         text: String,
     },
-    /// The job has ended or is out of reach, and nobody can tell how it ended. Of a job that was adopted.
+    /// The job has ended or is out of reach, and nobody can tell how it ended: one that was adopted, or whose memory could not
+    /// be filled.
     Lost {
         /// Why, in one line.
         reason: String,

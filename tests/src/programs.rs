@@ -6,6 +6,8 @@
 //! - `root`: runs as root only;
 //! - `user`: runs as an ordinary user only;
 //! - `pause=MS`: time between the end of the job and its restart;
+//! - `held`: its memory is filled on demand, and after the last restart only where it is touched, until the program removes
+//!   `faults/fill.reached`, or `faults/fill`, in its folder;
 //! - `work=DIR`: the program's folder is made below DIR instead of in the session directory.
 
 use std::path::{Path, PathBuf};
@@ -30,6 +32,8 @@ pub struct Program {
     pub root_only: bool,
     /// Makes sense as an ordinary user only.
     pub user_only: bool,
+    /// Is its memory filled only where it is touched?
+    pub held: bool,
     /// Time between the end of the job and its restart.
     pub pause: Duration,
     /// Where the program's folder is made, if not in the session directory.
@@ -67,6 +71,7 @@ fn describe(name: String, source: PathBuf, text: &str, refused: bool) -> Program
         unrehearsable: false,
         root_only: false,
         user_only: false,
+        held: false,
         pause: Duration::ZERO,
         work: None,
     };
@@ -82,6 +87,7 @@ fn describe(name: String, source: PathBuf, text: &str, refused: bool) -> Program
                 ("optional", _) => program.optional = true,
                 ("unrehearsable", _) => program.unrehearsable = true,
                 ("root", _) => program.root_only = true,
+                ("held", _) => program.held = true,
                 ("user", _) => program.user_only = true,
                 ("pause", ms) => program.pause = Duration::from_millis(ms.parse().unwrap_or(0)),
                 ("work", folder) => program.work = Some(folder.into()),

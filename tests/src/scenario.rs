@@ -115,6 +115,14 @@ impl Case<'_> {
         job.wrap(&self.wrapper.iter().map(String::as_str).collect::<Vec<_>>());
         self.numbers.environment().iter().for_each(|(name, value)| job.set(name, value));
         let work = Work::new(self, &home, &folder)?;
+        if self.program.held {
+            let folder = work.path.join("faults");
+            fs::create_dir(&folder)
+                .and_then(|()| self.account.give(&folder))
+                .map_err(|e| Failure(format!("failed to make {}: {e}", folder.display())))?;
+            job.set("CKPTD_PAGES", "demand");
+            job.set("CKPTD_FAULT_DIR", &folder.display().to_string());
+        }
         let path = work.path.display().to_string();
         let executable = self.executable.display().to_string();
         if self.mode == Mode::Plain {
@@ -174,6 +182,9 @@ impl Case<'_> {
             if kill && taken % each == 0 {
                 job.kill()?;
                 std::thread::sleep(self.program.pause);
+                if self.program.held && taken == rounds * each {
+                    work.hold_pages()?;
+                }
                 job.restart(&[])?;
                 job.wait_until_up()?;
             }
@@ -308,6 +319,12 @@ impl Work {
         let failed = |e| Failure(format!("failed to list {}: {e}", self.path.display()));
         let entries = fs::read_dir(&self.path).map_err(failed)?;
         entries.map(|entry| entry.map(|e| (e.file_name(), e.ino())).map_err(failed)).collect()
+    }
+
+    /// From now on pages come only where they are touched.
+    fn hold_pages(&self) -> Result<(), Failure> {
+        let fill = self.path.join("faults/fill");
+        fs::write(fill, "").map_err(|e| Failure(format!("failed to hold pages back: {e}")))
     }
 
     fn say_go(&self) -> Result<(), Failure> {

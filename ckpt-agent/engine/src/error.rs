@@ -99,6 +99,9 @@ pub enum EngineError {
         /// What the user can do.
         way_out: String,
     },
+    /// Memory can't be filled while the job runs.
+    #[error("{0}")]
+    Filling(String),
     /// The store could not take the image.
     #[error(transparent)]
     Store(#[from] ckpt_store::StoreError),

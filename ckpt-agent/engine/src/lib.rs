@@ -5,6 +5,7 @@
 //! * [`objects`]: one handler per kind of kernel object, its dump and its restore side by side;
 //! * [`split`]: which part of an instance goes where;
 //! * [`inodes`]: files and memory whose content travels; [`folders`]: whole folders; [`locks`]: file locks;
+//! * [`demand`]: memory that is filled while a restored job runs already;
 //! * [`doing`]: what a thread of the engine is at, for errors, and where spans are and where they must not be;
 //! * [`sys`]: safe wrappers of system calls; [`proc`]: what /proc says.
 //!
@@ -12,6 +13,7 @@
 
 mod aio;
 pub mod arch;
+pub mod demand;
 pub mod doing;
 pub mod dump;
 pub mod error;

@@ -38,7 +38,7 @@ pub const ALL: &[Measurement] = &[
         keys: &["changed-bytes", "changed-cpu", "changed-pause", "first-writes"],
         run: changed::measure,
     },
-    Measurement { keys: &["restart"], run: restart },
+    Measurement { keys: &["restart", "restart-first", "restart-filled"], run: restart },
     Measurement { keys: &["between"], run: queens::between },
     Measurement { keys: &["cpu"], run: queens::cpu },
 ];
@@ -142,31 +142,79 @@ fn restart(setting: &Setting) -> Result<Vec<Figure>, Failure> {
     subject.job.kill()?;
     settle();
     let bytes = limits::random(LARGE)?;
-    let (mut writes, mut restarts) = (Vec::new(), Vec::new());
+    let (mut writes, mut restarts, mut firsts, mut fills) = (vec![], vec![], vec![], vec![]);
     for _ in 0..setting.rounds {
         writes.push(limits::write_to_fresh_process(setting, &bytes)?);
-        let began = unix_ns()?;
-        subject.job.restart(&["--interval", "0"])?;
-        let ran = loop {
-            let told: f64 = subject.next("gap")?.parse().map_err(failure)?;
-            if told > began {
-                break told;
-            }
-        };
-        restarts.push((ran - began) / MILLI);
-        subject.job.kill()?;
+        restarts.push(restart_once(&mut subject, "advance")?.0);
+        let (first, filled) = restart_once(&mut subject, "demand")?;
+        firsts.push(first);
+        fills.push(filled);
     }
     let restart = Series::new("restart until its first instruction", "ms", restarts);
     let write = Series::new("process_vm_writev of it", "ms", writes);
+    let first = Series::new("restart until its first instruction", "ms", firsts);
+    let filled = Series::new("restart until all pages are there", "ms", fills);
     let ratio = restart.median / write.median;
-    Ok(vec![Figure::new(
-        "restart",
-        "restart of 1 GiB, filled before running",
-        restart,
-        Some(write),
-        ratio,
-        (Sense::AtMost, 1.3),
-    )])
+    let filled_ratio = filled.median / restart.median;
+    let score = first.median;
+    let in_advance = restart.clone();
+    Ok(vec![
+        Figure::new(
+            "restart",
+            "restart of 1 GiB, filled before running",
+            restart,
+            Some(write),
+            ratio,
+            (Sense::AtMost, 1.3),
+        ),
+        Figure::new(
+            "restart-first",
+            "restart of 1 GiB on demand to the first instruction (ms)",
+            first,
+            None,
+            score,
+            (Sense::AtMost, 50.0),
+        ),
+        Figure::new(
+            "restart-filled",
+            "restart of 1 GiB on demand until filled, beside in advance",
+            filled,
+            Some(in_advance),
+            filled_ratio,
+            (Sense::AtMost, 1.3),
+        ),
+    ])
+}
+
+/// Restarts it with its pages in advance or on demand: how long until its first instruction and until it has them all, ms.
+fn restart_once(subject: &mut Subject, pages: &str) -> Result<(f64, f64), Failure> {
+    subject.job.set("CKPTD_PAGES", pages);
+    let began = unix_ns()?;
+    subject.job.restart(&["--interval", "0"])?;
+    let ran = loop {
+        let told: f64 = subject.next("gap")?.parse().map_err(failure)?;
+        if told > began {
+            break told;
+        }
+    };
+    let pid = subject.pid()?;
+    let filled = loop {
+        let now = unix_ns()?;
+        if resident_mib(pid)? >= LARGE {
+            break now;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    subject.job.kill()?;
+    Ok(((ran - began) / MILLI, (filled - began) / MILLI))
+}
+
+/// MiB that a process has in memory.
+fn resident_mib(pid: i32) -> Result<usize, Failure> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(failure)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
+    Ok(kib.ok_or_else(|| failure("odd /proc/PID/status"))? / 1024)
 }
 
 fn unix_ns() -> Result<f64, Failure> {

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use protocol::cluster::agent::MovedListener;
 use protocol::launch::{RestoreSpec, WindowSize};
 
+use super::super::demand::Feeder;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{OuterEnd, Pid};
 use super::super::late::{Connecting, Installed, NamedSocket};
@@ -50,7 +52,7 @@ pub struct Begun {
 }
 
 /// What an instance is among others.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Among<'a> {
     /// There are other instances.
     pub cluster: bool,
@@ -60,6 +62,8 @@ pub struct Among<'a> {
     pub crowded: bool,
     /// It is never to run: nothing may come to know of it.
     pub rehearsal: Option<&'a Rehearsal>,
+    /// Leads to what can fill memory while the job runs.
+    pub pager: Option<&'a UnixStream>,
 }
 
 /// Rebuilds it up to the moment before it runs.
@@ -114,7 +118,18 @@ pub fn bring_back(
     // Where the kernel can't be told, it shows this process's for each of them.
     stacks.insert(own_stack()?);
     let root = Some(image.graph.root).filter(|root| processes.contains_key(root));
-    let standing = restore(&image, processes, &mut context)?;
+    if let Some(pager) = among.pager {
+        let copy =
+            pager.try_clone().map_err(|error| EngineError::system("dup", "a socket", error))?;
+        let socket = UnixStream::from(context.lift(copy.into())?);
+        context.feeder = Some(Feeder::begin(socket, job_dir, spec.checkpoint)?);
+    }
+    let restored = restore(&image, processes, &mut context);
+    // What a process waited for in vain may be why it is no more.
+    let standing = restored
+        .map_err(|error| context.feeder.as_mut().and_then(Feeder::failure).unwrap_or(error))?;
+    // Of memory that is all there nobody waits for anything.
+    context.feeder = None;
     warnings.append(&mut context.warnings);
     let console = std::mem::take(&mut context.console);
     if let (Some(terminal), Some(window)) = (&console.terminal, spec.window) {

@@ -322,7 +322,7 @@ impl InstanceInit {
         match self.hold.take() {
             Some(Hold::Fresh(standing)) => {
                 self.ask();
-                standing.go()
+                standing.go().map(drop)
             }
             // Dropping lets them go.
             Some(Hold::Frozen { .. }) | None => Ok(()),

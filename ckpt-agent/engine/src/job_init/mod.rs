@@ -138,9 +138,21 @@ pub enum Report {
         /// The job's listening TCP sockets.
         #[serde(default)]
         moved: Vec<MovedListener>,
+        /// Its memory is being filled while it runs: [`Report::Filling`] until [`Report::Filled`].
+        #[serde(default)]
+        is_filling: bool,
         /// Lines for the user.
         warnings: Vec<String>,
     },
+    /// So many bytes of memory are filled by now.
+    Filling {
+        /// Since the job runs.
+        bytes: u64,
+    },
+    /// All memory is filled.
+    Filled,
+    /// Memory can't be filled, and why: the job has been ended.
+    Unfilled(String),
     /// All of the job is there and stands still; it ends with the agent's next word, or with the agent.
     Rehearsed {
         /// Its processes.

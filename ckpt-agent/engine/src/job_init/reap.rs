@@ -9,8 +9,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use protocol::agent::ExitKind;
 
+use super::super::demand::{Feeder, Heard};
 use super::super::graph::Pid;
 use super::super::sys::signals;
+use super::Report;
 use super::channel::Channel;
 
 /// Default actions and an empty mask for a program that is about to be started, whatever this
@@ -28,23 +30,40 @@ pub fn default_signals() -> io::Result<()> {
     signals::set_blocked(0).map(drop)
 }
 
-/// Reaps until the job's first process ends; how it ended. `None`: the agent went first.
+/// What a job's first process, or its agent, or its memory has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// The first process has ended like this.
+    Job(ExitKind),
+    /// The agent went first.
+    Agent,
+    /// A page can't be had, and why.
+    Memory(String),
+}
+
+/// Reaps until one of these ends. The agent is told how far memory is filled, where that is not done.
 ///
 /// # Errors
 /// Failed system calls.
-pub fn until_end(root: Pid, channel: &Channel) -> nix::Result<Option<ExitKind>> {
+pub fn until_end(root: Pid, channel: &Channel, mut feeder: Option<Feeder>) -> nix::Result<End> {
     let mut children = SigSet::empty();
     children.add(Signal::SIGCHLD);
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&children), None)?;
     let ends = SignalFd::with_flags(&children, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     loop {
-        if let Some(status) = reap(root)? {
-            return Ok(Some(status));
+        // First, since it may be why the process has ended.
+        if let Some(why) = feeder.as_mut().and_then(|feeder| listen(feeder, channel)) {
+            return Ok(End::Memory(why));
         }
-        let mut polled = [
+        feeder.take_if(|feeder| feeder.is_over());
+        if let Some(status) = reap(root)? {
+            return Ok(End::Job(status));
+        }
+        let mut polled = vec![
             PollFd::new(ends.as_fd(), PollFlags::POLLIN),
             PollFd::new(channel.socket().as_fd(), PollFlags::POLLIN),
         ];
+        polled.extend(feeder.iter().map(|feeder| PollFd::new(feeder.as_fd(), PollFlags::POLLIN)));
         match poll(&mut polled, PollTimeout::NONE) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno),
@@ -52,9 +71,34 @@ pub fn until_end(root: Pid, channel: &Channel) -> nix::Result<Option<ExitKind>> 
         // The agent sends nothing any more: anything to read is its end.
         let gone = polled[1].revents().is_some_and(|events| !events.is_empty());
         if gone {
-            return Ok(None);
+            return Ok(End::Agent);
         }
         while let Ok(Some(_)) = ends.read_signal() {}
+    }
+}
+
+/// Takes what the pager says, and passes on what the agent is to know; why it has failed, if it has.
+fn listen(feeder: &mut Feeder, channel: &Channel) -> Option<String> {
+    while feeder.has_something() {
+        // An agent that has gone is seen by its socket.
+        match feeder.hear() {
+            Heard::Nothing => {}
+            Heard::Progress(bytes) => drop(channel.send(&Report::Filling { bytes }, &[])),
+            Heard::Filled => drop(channel.send(&Report::Filled, &[])),
+            Heard::Failed(why) => return Some(why),
+        }
+    }
+    None
+}
+
+/// Waits until all processes have ended that were killed.
+pub fn until_none_is_left() {
+    loop {
+        // SAFETY: takes numbers and a null pointer, which waitpid(2) allows.
+        let ended = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::__WALL) };
+        if ended < 0 && nix::errno::Errno::last() != nix::errno::Errno::EINTR {
+            return;
+        }
     }
 }
 

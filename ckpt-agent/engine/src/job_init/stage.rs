@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use protocol::cluster::agent::stream_relay;
 
+use super::super::demand::{self, Pager, Wish};
 use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{OuterEnd, RelayEnd, RelayKind};
@@ -18,6 +20,8 @@ use super::super::restore::Standing;
 use super::super::sys::clone3::{Shared, Side, SingleThreaded, fork_near};
 use super::super::sys::reap::{Reaped, reap_any};
 use super::super::sys::rounds::Counter;
+use super::super::sys::trial::Call;
+use super::super::sys::userfault::MissingPages;
 use super::super::sys::{prctl, signals, spawn};
 use super::bring_back::{Among, Begun, bring_back};
 use super::channel::Channel;
@@ -25,9 +29,10 @@ use super::connections::Connections;
 use super::instance::{InstanceOrder, Instruction};
 use super::instance_init::InstanceInit;
 use super::lease::Lease;
+use super::reap::End;
 use super::rehearsal::{self, Rehearsal, Surroundings};
 use super::stages::{self, Stage};
-use super::world::World;
+use super::world::{World, kill_all};
 use super::{Order, Report, Task, UserOrder, init_socket, launch, namespaces, reap};
 
 /// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
@@ -36,6 +41,12 @@ pub const INIT_NAME: &str = "ckptd-init";
 const SOCKET: i32 = 3;
 /// Tells a link without namespaces that the agent has ended. Nobody else sends it.
 const PARENT_ENDED: Signal = Signal::SIGUSR1;
+/// How long an init may take to end the job once nothing fills its memory any more.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+/// And the pager, once the init has ended.
+const LAST_BREATH: Duration = Duration::from_secs(1);
+/// How often that is looked for.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What an init has got before it left the machine's namespaces.
 struct Prepared {
@@ -43,6 +54,8 @@ struct Prepared {
     connections: Connections,
     /// In a cluster.
     outside: Option<Outside>,
+    /// What can fill memory while the job runs.
+    pager: Option<Pager>,
 }
 
 /// What an init that outlives its agent has made there.
@@ -94,6 +107,7 @@ fn prepare(channel: &Channel) -> Result<Prepared> {
     let outside = order.instance.take().map(stay_behind).transpose()?;
     let rehearsal = order.rehearsal.as_ref();
     let surroundings = rehearsal.map(|_| Surroundings::look(order.world)).transpose()?;
+    let pager = start_pager(&order, outside.is_some());
     let entering = stages::begin(Stage::Namespaces);
     match order.world {
         World::Own => namespaces::enter(order.clocks, surroundings.is_some())?,
@@ -105,7 +119,21 @@ fn prepare(channel: &Channel) -> Result<Prepared> {
         // The namespaces have changed the credentials, which clears it (prctl(2)).
         die_with_parent()?;
     }
-    Ok(Prepared { order, connections, outside })
+    Ok(Prepared { order, connections, outside, pager })
+}
+
+/// What fills the memory of a job while that runs: of one that is brought back on a machine alone, in namespaces of its own,
+/// by who may be told of all that its processes do. Where it can't be had, memory is filled before.
+fn start_pager(order: &Order, is_instance: bool) -> Option<Pager> {
+    let is_for_it = matches!(order.task, Task::Restore { .. })
+        && order.world == World::Own
+        && order.rehearsal.is_none()
+        && !is_instance;
+    let can_be_had = is_for_it
+        && Wish::of_environment().is_for_demand()
+        && Call::Userfaultfd.may_be_made()
+        && MissingPages::can_be_had();
+    if can_be_had { demand::start().ok() } else { None }
 }
 
 /// Without namespaces nobody but the link and the init ends the job's processes, and they are not safe from signals
@@ -155,7 +183,8 @@ fn divide(
     channel: Channel,
     prepared: Prepared,
 ) -> std::result::Result<i32, (Channel, EngineError)> {
-    let Prepared { order, connections, outside } = prepared;
+    let Prepared { order, connections, outside, pager } = prepared;
+    let (feeding, pager) = pager.map(|pager| (pager.socket, pager.number)).unzip();
     // Both write to the same socket: the child not before its parent has introduced it.
     let (introduced, done) = match nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC) {
         Ok(pipe) => pipe,
@@ -169,7 +198,7 @@ fn divide(
             if let Err(error) = channel.send(&Report::Init(child.as_raw()), &[]) {
                 return Err((channel, EngineError::odd("report", error.to_string())));
             }
-            drop((introduced, done, connections, outside));
+            drop((introduced, done, connections, outside, feeding));
             // With an embedded agent it stays only so that the init dies with the agent: by
             // PR_SET_PDEATHSIG from link to link. In a cluster, so that somebody reaps the init.
             if let Err(error) = release_streams() {
@@ -177,7 +206,7 @@ fn divide(
             }
             drop(channel);
             match order.world {
-                World::Own => while let Err(nix::errno::Errno::EINTR) = waitpid(child, None) {},
+                World::Own => wait_for(child, pager),
                 // Nobody hears of a failure any more.
                 World::Machine => drop(watch_over(child)),
             }
@@ -196,7 +225,7 @@ fn divide(
                 None if order.rehearsal.is_some() => {
                     rehearse(&channel, order, connections).map_err(|error| (Some(channel), error))
                 }
-                None => live(&channel, order).map_err(|error| (Some(channel), error)),
+                None => live(&channel, order, feeding).map_err(|error| (Some(channel), error)),
                 Some(outside) => live_in_cluster(channel, order, outside, connections),
             };
             let status = match lived {
@@ -235,12 +264,54 @@ fn fork_init(number: Option<i32>) -> std::io::Result<ForkResult> {
     )
 }
 
+/// The link's life beside the init of a PID namespace. A pager that fails before the init can look after it leaves a process
+/// waiting for ever, and with it the init: that has some time to say so itself.
+fn wait_for(init: Pid, mut pager: Option<i32>) {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` lives across the call.
+        match unsafe { libc::waitpid(-1, &mut status, libc::__WALL) } {
+            ended if ended == init.as_raw() => {
+                // It has nobody left to fill memory for, and nobody else may be there to reap it.
+                if let Some(pager) = pager {
+                    ends_within(Pid::from_raw(pager), LAST_BREATH);
+                }
+                return;
+            }
+            ended if Some(ended) == pager => {
+                pager = None;
+                if status != 0 && !ends_within(init, LAST_WORDS) {
+                    // It may have ended by itself.
+                    let _ = nix::sys::signal::kill(init, Signal::SIGKILL);
+                } else if status != 0 {
+                    return;
+                }
+            }
+            -1 if nix::errno::Errno::last() != nix::errno::Errno::EINTR => return,
+            _ => {}
+        }
+    }
+}
+
+/// Whether a child ends, and is waited for, within this time.
+fn ends_within(child: Pid, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    while Instant::now() < until {
+        match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) | Err(nix::errno::Errno::EINTR) => {}
+            _ => return true,
+        }
+        std::thread::sleep(LOOK);
+    }
+    false
+}
+
 fn die_with_parent() -> Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("prctl", "PR_SET_PDEATHSIG"))
 }
 
 /// Process 1 of a job with an embedded agent.
-fn live(channel: &Channel, order: Order) -> Result<()> {
+fn live(channel: &Channel, order: Order, pager: Option<UnixStream>) -> Result<()> {
     let mut warnings = Vec::new();
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     match order.world {
@@ -252,21 +323,31 @@ fn live(channel: &Channel, order: Order) -> Result<()> {
         }
         World::Machine => order.world.adopt_orphans()?,
     }
-    let mut begun = begin(order.task, Connections::default(), None, &mut warnings)?;
+    let mut begun = begin(order.task, Connections::default(), None, pager.as_ref(), &mut warnings)?;
+    drop(pager);
     // A part of an instance may have none: then it ends with its agent.
     let root = begun.root.unwrap_or(super::NO_ROOT);
+    let mut feeder = None;
     if let Some(standing) = begun.standing.take() {
         let _going = stages::begin(Stage::Go);
-        standing.go()?;
+        feeder = standing.go()?;
     }
     stages::tell_no_more();
     release_streams()?;
-    if tell(channel, &begun, warnings).is_err() {
+    if tell(channel, &begun, feeder.is_some(), warnings).is_err() {
         return Ok(());
     }
     drop(begun);
-    if let Some(status) = reap::until_end(root, channel).map_err(system("wait", "the job"))? {
-        let _ = channel.send(&Report::Ended(status), &[]);
+    let end = reap::until_end(root, channel, feeder).map_err(system("wait", "the job"))?;
+    match end {
+        End::Job(status) => drop(channel.send(&Report::Ended(status), &[])),
+        End::Memory(why) => {
+            // Nobody may be left when this process ends, and with it the last copies of what its pages are missing by.
+            kill_all();
+            reap::until_none_is_left();
+            let _ = channel.send(&Report::Unfilled(why), &[]);
+        }
+        End::Agent => {}
     }
     Ok(())
 }
@@ -294,6 +375,7 @@ fn rehearse(channel: &Channel, order: Order, connections: Connections) -> Result
         watch: instance.is_some_and(|instance| instance.watch),
         crowded: false,
         rehearsal: order.rehearsal.as_ref(),
+        pager: None,
     };
     let user = instance.and_then(|instance| instance.user.as_ref());
     let begun = bring_back(job_dir, spec, None, connections, among, user, &mut warnings)?;
@@ -353,7 +435,7 @@ fn begin_instance(
             warnings.extend(namespaces::keep_host_name(&cluster.host_name));
         }
     }
-    let mut begun = begin(order.task, connections, Some(cluster), &mut warnings)?;
+    let mut begun = begin(order.task, connections, Some(cluster), None, &mut warnings)?;
     // A restore has set this process's clocks anew.
     let (_, own) = clocks::offsets(std::process::id() as i32)?;
     let lease = Lease::until(cluster.lease_until_ns, own - boottime)?;
@@ -371,7 +453,7 @@ fn begin_instance(
     init_socket::be_patient(channel.socket())
         .map_err(|error| EngineError::system("setsockopt", "the agent's socket", error))?;
     // An agent that has gone meanwhile shows at the first look at its socket.
-    let _ = tell(channel, &begun, warnings);
+    let _ = tell(channel, &begun, false, warnings);
     Ok((begun, lease))
 }
 
@@ -379,6 +461,7 @@ fn begin(
     task: Task,
     connections: Connections,
     cluster: Option<&InstanceOrder>,
+    pager: Option<&UnixStream>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
     let user: Option<&UserOrder> = cluster.and_then(|cluster| cluster.user.as_ref());
@@ -402,7 +485,8 @@ fn begin(
         }
         Task::Restore { job_dir, spec, part } => {
             let crowded = cluster.is_some_and(|cluster| cluster.crowded);
-            let among = Among { cluster: cluster.is_some(), watch, crowded, rehearsal: None };
+            let cluster = cluster.is_some();
+            let among = Among { cluster, watch, crowded, rehearsal: None, pager };
             bring_back(&job_dir, &spec, part.as_ref(), connections, among, user, warnings)
         }
     }
@@ -440,6 +524,7 @@ fn shell_streams(link: &str, console: Vec<(StdioRole, OwnedFd)>) -> Vec<(OuterEn
 fn tell(
     channel: &Channel,
     begun: &Begun,
+    is_filling: bool,
     warnings: Vec<String>,
 ) -> std::result::Result<(), super::ChannelError> {
     let copy = |fd: &OwnedFd| {
@@ -458,6 +543,7 @@ fn tell(
         root: begun.root,
         console: begun.console.iter().map(|(role, _)| *role).collect(),
         moved: begun.moved.clone(),
+        is_filling,
         warnings,
     };
     channel.send(&report, &ends)

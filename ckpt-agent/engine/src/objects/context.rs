@@ -10,6 +10,7 @@ use protocol::cluster::agent::MovedListener;
 use protocol::launch::FileCheck;
 
 use super::super::aio::settle;
+use super::super::demand::Feeder;
 use super::super::dump::Places;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
@@ -367,6 +368,8 @@ pub struct RestoreContext<'a> {
     pub connecting: Vec<Connecting>,
     /// Other parts of the instance are on this machine as well.
     pub crowded: bool,
+    /// What fills memory while the job runs; `None`: all is filled before.
+    pub feeder: Option<Feeder>,
     /// What is made is never to run: it stays the first to be killed for want of memory.
     pub rehearsal: bool,
     /// Late connections are to be watched.
@@ -403,6 +406,7 @@ impl<'a> RestoreContext<'a> {
             names: Vec::new(),
             connecting: Vec::new(),
             crowded: false,
+            feeder: None,
             rehearsal: false,
             watch: false,
             watched: None,

@@ -175,7 +175,7 @@ pub fn on_all_cores(windows: usize, run: impl Fn() -> Result<()> + Sync) -> Resu
 }
 
 /// Pages of a window that lie in an area.
-fn within(area: &Area, window: u64, page: u64) -> u64 {
+pub(super) fn within(area: &Area, window: u64, page: u64) -> u64 {
     let place = |address: u64| address.saturating_sub(window) / page;
     let (first, last) = (place(area.start), place(area.end).min(WINDOW_PAGES));
     let below = |count: u64| 1_u64.checked_shl(count as u32).map_or(u64::MAX, |bit| bit - 1);

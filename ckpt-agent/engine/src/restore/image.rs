@@ -41,18 +41,26 @@ impl Image {
     /// # Errors
     /// Damage; another version, architecture or page size.
     pub fn open(job_dir: &Path, number: u64) -> Result<(Self, Processes)> {
-        let checkpoint = Checkpoint::open(job_dir, number)?;
-        let graph: Graph = checkpoint.read_json("graph.json")?;
-        check_version("graph.json", graph.version)?;
-        check_machine(&graph)?;
-        check_nodes(&graph)?;
-        let image = Self { graph, reader: checkpoint.reader()?, checkpoint };
+        let image = Self::of(job_dir, number)?;
         let alive = image.graph.processes.iter().filter(|node| node.state == ProcessState::Alive);
         let processes = image.read_processes(alive.map(|node| node.pid))?;
         if image.graph.root != 0 && !processes.contains_key(&image.graph.root) {
             return Err(EngineError::Damaged("the job's first process is missing".into()));
         }
         Ok((image, processes))
+    }
+
+    /// Opens one without its processes.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn of(job_dir: &Path, number: u64) -> Result<Self> {
+        let checkpoint = Checkpoint::open(job_dir, number)?;
+        let graph: Graph = checkpoint.read_json("graph.json")?;
+        check_version("graph.json", graph.version)?;
+        check_machine(&graph)?;
+        check_nodes(&graph)?;
+        Ok(Self { graph, reader: checkpoint.reader()?, checkpoint })
     }
 
     /// Reads these processes; each time the same, since the commit mark has the hash of every file.

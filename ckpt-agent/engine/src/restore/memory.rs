@@ -593,24 +593,18 @@ fn has_code(image: &ProcessImage, address: u64, length: u64) -> bool {
     })
 }
 
-/// Fills pages of all processes from the store, with as many threads as there are cores. Every chunk is
+/// Fills these pages of processes from the store, with as many threads as there are cores. Every chunk is
 /// checked against its hash before its bytes reach a process.
 ///
 /// # Errors
 /// Damage; failed writes.
 pub fn fill(
-    work: &[(i32, &ProcessImage)],
+    windows: &[(i32, &ProcessImage, StoredWindow)],
     reader: &ckpt_store::ChunkReader,
     common: &Common,
     page: u64,
 ) -> Result<()> {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    let windows: Vec<(i32, &ProcessImage, &super::super::graph::StoredWindow)> = work
-        .iter()
-        .flat_map(|(host_pid, image)| {
-            image.pages.iter().map(move |window| (*host_pid, *image, window))
-        })
-        .collect();
     let next = AtomicUsize::new(0);
     let run = || -> Result<()> {
         let (mut bytes, mut here) = (Vec::new(), Vec::new());
@@ -626,7 +620,7 @@ pub fn fill(
             }
             reader.read(&window.chunk, &mut bytes)?;
             let mut memory = ProcessMemory::of(*host_pid);
-            let mut wanted: StoredWindow = **window;
+            let mut wanted = *window;
             if inherited != 0 {
                 wanted.pages &= !unchanged(&mut own, window, inherited, &bytes, &mut here, page)?;
             }

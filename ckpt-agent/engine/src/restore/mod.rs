@@ -19,6 +19,7 @@ mod memory_map;
 mod namespaces;
 mod numbers;
 mod of_processes;
+mod on_demand;
 mod orders;
 mod posix_timers;
 mod record_locks;
@@ -43,6 +44,7 @@ use protocol::cluster::agent::stream_relay;
 use protocol::launch::Kept;
 
 use super::aio;
+use super::demand::Feeder;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{
@@ -75,9 +77,12 @@ use held::Held;
 use helper::Preparation;
 use mapped::MappedFiles;
 use numbers::Numbers;
+use on_demand::Later;
 use orders::Orders;
 use tables::Tables;
 use vdso::ForeignVdso;
+
+use ckpt_store::ChunkReader;
 
 /// A process that is complete and still stands. Dropping it kills it: it must not run unless all do.
 #[derive(Debug)]
@@ -102,6 +107,8 @@ impl Drop for Complete {
 pub struct Standing {
     processes: Vec<Complete>,
     numbers: Numbers,
+    /// What fills memory that is not filled yet.
+    feeder: Option<Feeder>,
 }
 
 impl Standing {
@@ -115,11 +122,11 @@ impl Standing {
         u32::try_from(self.processes.len()).unwrap_or(u32::MAX)
     }
 
-    /// Lets it run.
+    /// Lets it run; what fills memory that is not filled yet.
     ///
     /// # Errors
     /// Where a process cannot be let go. One that was killed meanwhile is no error.
-    pub fn go(mut self) -> Result<()> {
+    pub fn go(mut self) -> Result<Option<Feeder>> {
         for process in &self.processes {
             if let Some(signal) = process.stopped_by {
                 // SAFETY: takes numbers only; the process is a child of this init's tree.
@@ -134,7 +141,9 @@ impl Standing {
                 }
             }
         }
-        Ok(())
+        let feeder = self.feeder.take();
+        feeder.iter().for_each(Feeder::go);
+        Ok(feeder)
     }
 }
 
@@ -221,7 +230,11 @@ pub fn restore(
     context.drop_inodes();
     told::put_all(image, &processes, context, &numbers)?;
     context.warnings.extend(numbers.warning(&processes));
-    Ok(Standing { processes: complete, numbers })
+    let mut feeder = context.feeder.take_if(|feeder| feeder.has_any());
+    if let Some(feeder) = &mut feeder {
+        feeder.ready()?;
+    }
+    Ok(Standing { processes: complete, numbers, feeder })
 }
 
 /// While they live, files are opened and objects made with the rights of the job's user.
@@ -406,14 +419,11 @@ fn rebuild(
         }
         helpers.push(helper);
     }
-    let work: Vec<(i32, &ProcessImage)> =
-        helpers.iter().map(|helper| (helper.leader.tid(), helper.image)).collect();
-    {
-        let windows = work.iter().flat_map(|(_, process)| &process.pages);
-        let pages: u64 = windows.map(|window| u64::from(window.pages.count_ones())).sum();
-        let _filling = stages::begin(Stage::Memory { bytes: pages.saturating_mul(page) });
-        memory::fill(&work, &image.reader, common, page)?;
-    }
+    let later = match &mut context.feeder {
+        Some(feeder) => on_demand::begin(&mut helpers, &image.graph, common, feeder, page)?,
+        None => Later::default(),
+    };
+    fill_in_advance(&helpers, &image.reader, common, &later, page)?;
     {
         let _putting = stages::begin(Stage::Clocks);
         clocks::set_back(&mut helpers, context)?;
@@ -457,6 +467,28 @@ fn rebuild(
         one.finish(context)
     };
     furnished.into_iter().map(complete).collect()
+}
+
+/// Fills all that is not filled later.
+fn fill_in_advance(
+    helpers: &[Helper<'_>],
+    reader: &ChunkReader,
+    common: &Common,
+    later: &Later,
+    page: u64,
+) -> Result<()> {
+    let mut work = Vec::new();
+    for helper in helpers {
+        for window in &helper.image.pages {
+            let now = window.only(!later.pages_from(helper.pid, window.address, page));
+            if now.pages != 0 {
+                work.push((helper.leader.tid(), helper.image, now));
+            }
+        }
+    }
+    let bytes = work.iter().map(|(_, _, window)| window.bytes(page)).sum();
+    let _filling = stages::begin(Stage::Memory { bytes });
+    memory::fill(&work, reader, common, page)
 }
 
 fn lay_out<'i>(

@@ -23,11 +23,15 @@ use protocol::agent::ExitKind;
 use protocol::cluster::NodeName;
 use protocol::launch::{Kept, LaunchSpec, RestoreSpec};
 
+use super::filling::Filling;
 use super::folders::{own_temporary, session_directories};
 use super::instance::Instance;
 use super::streams::{console, remember, remember_outer};
 use super::types::{RestoreOrder, Started};
 use super::{Requests, SessionError, addresses, previous, temporary};
+use crate::demand;
+use crate::error::EngineError;
+use crate::fault;
 use crate::graph::{FileId, Offer, OuterEnd, Pid};
 use crate::job_init::stages::{self, Mirror};
 use crate::job_init::{
@@ -54,6 +58,7 @@ const LOOK: Duration = Duration::from_millis(2);
 struct Told {
     started: Started,
     streams: Vec<(StdioRole, OwnedFd)>,
+    is_filling: bool,
 }
 
 /// A job that runs, or an instance of it.
@@ -80,6 +85,8 @@ pub struct Job {
     user: Option<UserOrder>,
     /// Whether the init has told the job's end, or is no more.
     over: Arc<AtomicBool>,
+    /// How far its memory is filled.
+    filling: Filling,
 }
 
 impl Job {
@@ -181,6 +188,7 @@ impl Job {
             offers: keepsake.offers,
             user: keepsake.user,
             over: Arc::default(),
+            filling: Filling::default(),
         })
     }
 
@@ -195,14 +203,20 @@ impl Job {
         order.stages = stages::are_wanted();
         let mut monitor = spawn_init(theirs, order.low_heap, Stdio::inherit)?;
         let channel = Channel::new(ours);
-        let begun = Self::introduce(&channel, &order, connections)
-            .and_then(|told| Self::assemble(&channel, &order, told, requests));
+        let mut is_filling = false;
+        let begun = Self::introduce(&channel, &order, connections).and_then(|told| {
+            is_filling = told.is_filling;
+            Self::assemble(&channel, &order, told, requests)
+        });
         match begun {
             Ok((mut job, started)) => {
                 job.monitor = Some(monitor);
                 match job.instance {
                     Some(_) => {}
-                    None => watch(channel, requests.clone(), job.over.clone())?,
+                    None => {
+                        job.filling.is_going_on(is_filling);
+                        watch(channel, requests.clone(), job.over.clone(), job.filling.clone())?;
+                    }
                 }
                 Ok((job, started))
             }
@@ -231,7 +245,7 @@ impl Job {
             }
             None => None,
         };
-        let Told { mut started, streams } = told;
+        let Told { mut started, streams, .. } = told;
         let job = Self {
             monitor: None,
             init: started.init,
@@ -247,6 +261,7 @@ impl Job {
             offers: order.keepsake.offers.clone(),
             user: order.keepsake.user.clone(),
             over: Arc::default(),
+            filling: Filling::default(),
         };
         started.console = console(streams);
         Ok((job, started))
@@ -273,7 +288,8 @@ impl Job {
                 Report::Outer { end } => {
                     started.outer.extend(descriptors.into_iter().map(|fd| (end.clone(), fd)));
                 }
-                Report::Ready { root, console, moved, warnings } => {
+                Report::Ready { root, console, moved, is_filling, warnings } => {
+                    told.is_filling = is_filling;
                     started.root = root;
                     told.streams = console.into_iter().zip(descriptors).collect();
                     started.moved = moved;
@@ -288,6 +304,9 @@ impl Job {
                 | Report::Names { .. }
                 | Report::Rehearsed { .. }
                 | Report::NotRehearsable(_)
+                | Report::Filling { .. }
+                | Report::Filled
+                | Report::Unfilled(_)
                 | Report::Empty => {
                     return Err(SessionError::Init("ended before it began".into()));
                 }
@@ -407,6 +426,14 @@ impl Job {
         })
     }
 
+    /// Waits until all its memory is filled; `count` is told of bytes as they are.
+    ///
+    /// # Errors
+    /// Where that does not get on.
+    pub fn wait_until_filled(&self, count: impl Fn(u64)) -> Result<(), EngineError> {
+        self.filling.wait(count)
+    }
+
     /// Ends every process of the job at once.
     pub fn kill(&self) {
         if let Some(instance) = &self.instance {
@@ -488,7 +515,8 @@ pub(super) fn spawn_init(
     Call::CloseRange.must_not_be_forbidden()?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0(INIT_NAME).env_clear().stdin(stream()).stdout(stream()).stderr(stream());
-    for name in ["CKPTD_FAULT", "RUST_BACKTRACE", NUMBERS_VARIABLE, VDSO_VARIABLE] {
+    let passed_on = ["CKPTD_FAULT", fault::FOLDER, "RUST_BACKTRACE"];
+    for name in passed_on.into_iter().chain([NUMBERS_VARIABLE, VDSO_VARIABLE, demand::VARIABLE]) {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
         }
@@ -500,18 +528,29 @@ pub(super) fn spawn_init(
 }
 
 /// Reads what the init reports while the job runs.
-fn watch(channel: Channel, requests: Requests, over: Arc<AtomicBool>) -> Result<(), SessionError> {
+fn watch(
+    channel: Channel,
+    requests: Requests,
+    over: Arc<AtomicBool>,
+    filling: Filling,
+) -> Result<(), SessionError> {
     std::thread::Builder::new()
         .name("init-watch".into())
         .spawn(move || {
             let ended: Option<ExitKind> = loop {
                 match channel.receive::<Report>() {
                     Ok((Report::Ended(status), _)) => break Some(status),
+                    Ok((Report::Filling { bytes }, _)) => filling.has(bytes),
+                    Ok((Report::Filled, _)) => filling.is_going_on(false),
+                    Ok((Report::Unfilled(why), _)) => {
+                        requests.send(move |tracer| tracer.unfilled(&why));
+                    }
                     Ok(_) => {}
                     Err(_) => break None,
                 }
             };
             over.store(true, Ordering::Release);
+            filling.is_going_on(false);
             requests.send(move |tracer| tracer.ended(ended));
         })
         .map(drop)

@@ -10,6 +10,7 @@
 
 mod addresses;
 
+mod filling;
 mod folders;
 mod instance;
 mod job;

@@ -97,6 +97,17 @@ impl PidFd {
     }
 }
 
+/// Kills the process of such a descriptor.
+///
+/// # Errors
+/// ESRCH where it has ended.
+pub fn kill(process: BorrowedFd<'_>) -> nix::Result<()> {
+    let (fd, none) = (process.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+    // SAFETY: plain numbers, and no siginfo.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, libc::SIGKILL, none, 0) };
+    Errno::result(sent).map(drop)
+}
+
 /// A descriptor of a process or, with PIDFD_THREAD, of a thread.
 ///
 /// # Errors

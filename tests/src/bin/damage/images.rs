@@ -205,6 +205,11 @@ fn rewrite_graph(parts: &Parts, edit: impl FnOnce(&mut Value)) -> std::io::Resul
     })
 }
 
+/// Damage that shows only when pages are read.
+pub fn of_chunks() -> impl Iterator<Item = &'static Harm> {
+    HARMS.iter().filter(|harm| harm.name == "chunk-flip")
+}
+
 /// A job with two checkpoints that was killed, and a copy of its state to start every case from.
 pub struct Killed {
     worker: Worker,
@@ -255,6 +260,41 @@ impl Killed {
         if next <= 2 {
             return Err(Failure(format!("the number {next} was given again")));
         }
+        self.worker.finish()
+    }
+
+    /// Harms checkpoint 2, whose pages are read while the job runs already; expects the job's end with one line, and a right
+    /// end from checkpoint 1.
+    pub fn suffer_on_demand(&mut self, harm: Option<&Harm>) -> Result<(), Failure> {
+        self.put_back()?;
+        let failed = |e| Failure(format!("failed to do the damage: {e}"));
+        let parts = Parts::find(&self.worker.job.folder()?).map_err(failed)?;
+        self.worker.job.set("CKPTD_PAGES", "demand");
+        let names = match harm {
+            Some(harm) => {
+                (harm.inflict)(&parts).map_err(failed)?;
+                (harm.named)(&parts)
+            }
+            None => vec!["the process that fills the job's memory has ended".to_owned()],
+        };
+        self.worker.job.set("CKPTD_FAULT", if harm.is_none() { "fill" } else { "" });
+        self.worker.job.restart(&[])?;
+        let status = self.worker.job.wait(LIMIT)?;
+        self.worker.job.set("CKPTD_FAULT", "");
+        let errors = self.worker.job.errors();
+        let told: Vec<&str> =
+            errors.lines().filter(|line| line.starts_with("ckptd: failed to ")).collect();
+        let is_right = matches!(told.as_slice(), [line]
+            if line.contains("keep ") && names.iter().any(|name| line.contains(name.as_str())));
+        if status.code() != Some(125) || !is_right {
+            return Err(Failure(format!("{status}; not one line with {names:?}: {errors:?}")));
+        }
+        if !self.worker.job.processes().is_empty() {
+            return Err(Failure(format!("processes are left\n{}", self.worker.job.dump())));
+        }
+        self.worker.job.restart(&["--checkpoint", "1"])?;
+        self.worker.job.wait_until_up()?;
+        self.worker.job.must_checkpoint()?;
         self.worker.finish()
     }
 

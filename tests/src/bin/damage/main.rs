@@ -86,7 +86,12 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let account = accounts[0];
     let images: Vec<String> = HARMS.iter().map(|harm| format!("image {}", harm.name)).collect();
     let (unmarked, strangers) = ("image mark-missing", "image foreign-files");
-    if images.iter().map(String::as_str).chain([unmarked, strangers]).any(|name| report.wants(name))
+    let (on_demand, pagerless) = ("image chunk-flip on demand", "image pager killed on demand");
+    if images
+        .iter()
+        .map(String::as_str)
+        .chain([unmarked, strangers, on_demand, pagerless])
+        .any(|name| report.wants(name))
     {
         let mut killed = Killed::new(&bench, account)?;
         for (harm, name) in HARMS.iter().zip(&images) {
@@ -94,6 +99,14 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         }
         report.case(unmarked, || killed.lack_the_mark().map(Some));
         report.case(strangers, || killed.bear_strangers().map(Some));
+        // Only who may be told of all that processes do gets their pages on demand.
+        if account == Account::Root {
+            for harm in images::of_chunks() {
+                let name = format!("image {} on demand", harm.name);
+                report.case(&name, || killed.suffer_on_demand(Some(harm)).map(Some));
+            }
+            report.case(pagerless, || killed.suffer_on_demand(None).map(Some));
+        }
     }
     for &account in &accounts {
         for step in steps::STEPS {

@@ -21,6 +21,7 @@ use crate::dump::stat_and_status;
 use crate::freeze::refuse_traced;
 use crate::objects::{ConsoleTerminal, StdioRole, StrangersTerminal};
 use crate::proc::{Members, Tree, is_ended, parent, read_text, shown_by, start_time};
+use crate::session::filling::Filling;
 use crate::session::folders::session_directories;
 use crate::session::{Requests, SessionError};
 use crate::sys::exit_status;
@@ -156,6 +157,7 @@ impl Job {
             offers: Vec::new(),
             user: None,
             over,
+            filling: Filling::default(),
         })
     }
 

@@ -329,6 +329,19 @@ impl Tracer {
 
     /// The init has ended, or has told the end of a job that is alone.
     pub fn ended(&mut self, status: Option<ExitKind>) {
+        let is_told = status.is_some();
+        // Without a report the init itself was killed, and every process with it.
+        let status = status.unwrap_or(ExitKind::Signalled(libc::SIGKILL));
+        self.over(is_told, AgentEvent::Ended { status });
+    }
+
+    /// The init has ended the job, whose memory could not be filled.
+    pub fn unfilled(&mut self, why: &str) {
+        let reason = format!("its memory can't be filled: {}", one_line(why));
+        self.over(true, AgentEvent::Lost { reason });
+    }
+
+    fn over(&mut self, is_told: bool, end: AgentEvent) {
         // What is written needs no process any more: the log may have it already, and it is to have its mark then.
         self.flight = match self.flight.take() {
             Some((number, Stage::Sealed(sealed, _))) => Some((number, Stage::Sealed(sealed, None))),
@@ -337,15 +350,13 @@ impl Tracer {
         self.held = None;
         self.going.clear();
         if let Some(mut job) = self.job.take() {
-            if status.is_none() {
+            if !is_told {
                 job.kill();
             }
             let known = job.instance().is_some_and(|instance| instance.over);
             job.wait_gone();
             if !known {
-                // Without a report the init itself was killed, and every process with it.
-                let status = status.unwrap_or(ExitKind::Signalled(libc::SIGKILL));
-                self.tell(AgentEvent::Ended { status });
+                self.tell(end);
             }
         }
         if self.flight.is_none() {
@@ -387,6 +398,9 @@ impl Tracer {
             | Report::Names { .. }
             | Report::Rehearsed { .. }
             | Report::NotRehearsable(_)
+            | Report::Filling { .. }
+            | Report::Filled
+            | Report::Unfilled(_)
             | Report::Stage(_)
             | Report::Introduction(_) => {}
         }

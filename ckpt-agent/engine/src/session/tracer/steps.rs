@@ -1,5 +1,6 @@
 //! The steps of a checkpoint, from freeze to commit, in the order in which they are ordered.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use protocol::agent::{AgentEvent, CommitRecord, ImageSummary, Step};
@@ -101,6 +102,12 @@ impl Tracer {
         if self.held.is_some() {
             return Err(EngineError::odd("the job", "it is held"));
         }
+        // A page that is not there yet would be taken for zeros.
+        doing::begin("waiting until all memory is filled", Thing::Job);
+        job.wait_until_filled(|bytes| {
+            self.copying.done.fetch_add(bytes, Ordering::Relaxed);
+        })?;
+        doing::nothing();
         let frozen = freeze_job(self.dump_settings(job, number)?)?;
         let (processes, threads) = frozen.counts();
         self.flight = Some((number, Stage::Frozen(frozen)));
