@@ -73,6 +73,9 @@ pub struct AgentOptions {
     pub leave_below: Option<u8>,
     /// How jobs' traffic is encrypted; None: not at all.
     pub traffic: Option<traffic::Options>,
+    /// Whether SIGUSR1 ends it as if it were killed, with everything where it is, for one that takes over. Else the signal
+    /// means nothing: a scheduler's may be for the job.
+    pub hands_over: bool,
     /// Whether the coordinator is looked for by multicast DNS where none of its addresses answers.
     pub discover: bool,
 }

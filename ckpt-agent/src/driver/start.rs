@@ -213,7 +213,13 @@ async fn serve(
     let reports = Reports::new(sender);
     on_signal(SignalKind::terminate(), &reports, || Event::Terminate)?;
     on_signal(SignalKind::interrupt(), &reports, || Event::Terminate)?;
-    on_signal(SignalKind::user_defined1(), &reports, || Event::HandOver)?;
+    match options.hands_over {
+        true => on_signal(SignalKind::user_defined1(), &reports, || Event::HandOver)?,
+        // Caught, and nothing is done.
+        false => drop(
+            signal(SignalKind::user_defined1()).map_err(AgentError::system("catch a signal"))?,
+        ),
+    }
     let identity = Arc::new(identity(options).await?);
     let name = identity.name().clone();
     let lines = Lines::new(identity.trust(), reports.clone());

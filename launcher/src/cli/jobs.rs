@@ -206,7 +206,7 @@ pub struct JobOptions {
     #[arg(long, value_name = "SIGNAL", value_parser = signal)]
     pub checkpoint_on: Option<i32>,
     /// The exit status after that [default: 85].
-    #[arg(long, value_name = "STATUS", requires = "checkpoint_on")]
+    #[arg(long, value_name = "STATUS")]
     pub then_exit: Option<u8>,
     /// The same, where another command wants to know of it.
     #[arg(skip)]

@@ -372,6 +372,9 @@ impl Screen {
             tokio::select! {
                 () = tokio::time::sleep(LOST_RETRY) => {}
                 Some(signal) = self.signals.recv() => {
+                    if self.want.last.as_ref().is_some_and(|last| last.on_signal(signal, None)) {
+                        continue;
+                    }
                     if matches!(signal, nix::libc::SIGINT | nix::libc::SIGTERM | nix::libc::SIGHUP) {
                         break;
                     }
@@ -386,6 +389,9 @@ impl Screen {
                 Some(Ok(answer)) => {
                     (self.sender, self.answers) = (sender, answers);
                     self.say("the connection to the cluster is there again");
+                    if let (Some(last), Some(job)) = (&self.want.last, &self.job) {
+                        last.job_runs(self.want.host.socket(), &job.id);
+                    }
                     return self.on_answer(answer).await;
                 }
             }

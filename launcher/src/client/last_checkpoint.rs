@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long whoever runs the job may take to say that it has been stopped once it has ended.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is done when a signal comes.
 #[derive(Debug, Clone)]
@@ -74,26 +74,29 @@ impl LastCheckpoint {
     pub fn is_taken(&self) -> bool {
         let asked = |state: &mut State| *state == State::Asked;
         let waited = self.state.1.wait_timeout_while(self.lock(), ANSWER_LIMIT, asked);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (state, limit) = waited.unwrap_or_else(PoisonError::into_inner);
+        if limit.timed_out() {
+            eprintln!("ckptd: whether a last checkpoint was taken is not known: no answer came");
+        }
         *state == State::Taken
     }
 
     fn ask(&self, socket: &Path, job: &str) {
         eprintln!("ckptd: a last checkpoint is taken, then the job ends");
         match stop(socket, job) {
-            Ok(Some(Answer::Ended { checkpoint: Some(_), .. })) => {
+            Ok(Answer::Ended { checkpoint: Some(_), .. }) => {
                 *self.lock() = State::Taken;
                 self.state.1.notify_all();
             }
-            Ok(Some(Answer::Failed { reason, .. })) => self.failed(&reason),
+            Ok(Answer::Failed { reason, .. }) => self.failed(&reason),
             Ok(_) => self.failed("it has no checkpoint"),
             Err(error) => self.failed(&error.to_string()),
         }
     }
 
-    /// The job runs on, and another signal tries again.
+    /// The job runs on, if it has not ended by itself; another signal tries again.
     fn failed(&self, reason: &str) {
-        eprintln!("ckptd: the last checkpoint failed, the job runs on: {reason}");
+        eprintln!("ckptd: no last checkpoint: {reason}");
         *self.lock() = State::Idle;
         self.state.1.notify_all();
     }
@@ -104,13 +107,13 @@ impl LastCheckpoint {
 }
 
 /// The last answer.
-fn stop(socket: &Path, job: &str) -> Result<Option<Answer>, LinkError> {
+fn stop(socket: &Path, job: &str) -> Result<Answer, LinkError> {
     let ask = Ask::Stop { job: job.to_owned(), checkpoint: true };
     let (_sender, mut lines) = Link::open(socket, &ask)?.split();
     loop {
         match lines.next()? {
             Answer::Say { text } => eprintln!("ckptd: {text}"),
-            answer => return Ok(Some(answer)),
+            answer => return Ok(answer),
         }
     }
 }

@@ -51,6 +51,7 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         port: Wanted { host: arguments.listen, port: arguments.port },
         leave_below: arguments.leave_below,
         traffic,
+        hands_over: true,
         discover: arguments.discover,
     };
     run(&options).map_err(|error| Failure::of("run the agent", error))

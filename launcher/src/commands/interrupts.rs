@@ -2,15 +2,18 @@
 
 use crate::failure::Failure;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command};
 
 /// The signals that would end the process. While it lives they do nothing but wait in it.
 pub struct Interrupts {
     waiting: SignalFd,
+    /// What was held up before.
+    before: SigSet,
 }
 
 impl Interrupts {
@@ -19,20 +22,41 @@ impl Interrupts {
     /// # Errors
     /// Where the kernel refuses.
     pub fn hold() -> Result<Self, Failure> {
+        Self::hold_also(None)
+    }
+
+    /// The same, and another one.
+    ///
+    /// # Errors
+    /// As [`hold`](Self::hold).
+    pub fn hold_also(other: Option<Signal>) -> Result<Self, Failure> {
         let mut set = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        let usual = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+        for signal in usual.into_iter().chain(other) {
             set.add(signal);
         }
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let before = SigSet::thread_get_mask();
         let waiting = set.thread_block().and_then(|()| SignalFd::with_flags(&set, flags));
         // Held up only so that a write beyond `ulimit -f` fails with EFBIG instead of ending the process.
         let mut limit = SigSet::empty();
         limit.add(Signal::SIGXFSZ);
         let waiting = waiting.and_then(|waiting| limit.thread_block().map(|()| waiting));
-        match waiting {
-            Ok(waiting) => Ok(Self { waiting }),
+        match waiting.and_then(|waiting| before.map(|before| Self { waiting, before })) {
+            Ok(held) => Ok(held),
             Err(errno) => Err(Failure::of("hold signals up", errno)),
         }
+    }
+
+    /// Starts a program, to which nothing is held up: it would inherit that.
+    ///
+    /// # Errors
+    /// As [`Command::spawn`]; where the kernel refuses.
+    pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        let held = self.before.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        let child = command.spawn();
+        held.thread_set_mask()?;
+        child
     }
 
     /// The number of one that has come.
@@ -48,6 +72,13 @@ impl Interrupts {
     /// Where the kernel refuses.
     pub fn reader(&self, file: File) -> io::Result<impl Read + use<>> {
         Ok(Reader { file, waiting: self.waiting.as_fd().try_clone_to_owned()? })
+    }
+}
+
+/// What comes after it may be a job, which signals are to reach.
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        let _ = self.before.thread_set_mask();
     }
 }
 

@@ -113,6 +113,17 @@ fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Fail
     }
 }
 
+/// Refuses what would mean nothing: a status for an event that is not asked for, an event that nobody waits for.
+fn refuse_lone_last(options: &JobOptions, detach: bool) -> Result<(), Failure> {
+    let is_asked = options.checkpoint_on.is_some() || options.last.is_some();
+    let text = match (is_asked, options.then_exit) {
+        (false, Some(_)) => "--then-exit goes with --checkpoint-on",
+        (true, _) if detach => "--checkpoint-on is for a command that stays: leave --detach out",
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(format!("wrong usage: {text}")))
+}
+
 /// Whether a session tells of each checkpoint.
 fn is_loud(options: &JobOptions) -> bool {
     options.verbose || (std::io::stderr().is_terminal() && !options.quiet)

@@ -12,6 +12,7 @@ use protocol::agent::{CommitRecord, ExitKind};
 use protocol::launch::RestoreSpec;
 
 pub fn perform(context: &Context, arguments: &RestartArguments) -> Result<u8, Failure> {
+    super::refuse_lone_last(&arguments.options, arguments.detach)?;
     if let Some(cluster) = context.cluster_of(&arguments.job)? {
         if arguments.options.engine != EngineSetting::Native {
             return Err(other_engine());

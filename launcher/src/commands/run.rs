@@ -33,6 +33,7 @@ fn perform_in(
     cluster: Option<Cluster>,
     begins: impl FnOnce(&JobFolder),
 ) -> Result<u8, Failure> {
+    super::refuse_lone_last(&arguments.options, arguments.detach)?;
     let program = arguments.command.first().cloned().unwrap_or_default();
     let what = format!("run {}", program.to_string_lossy());
     let directory = std::env::current_dir()

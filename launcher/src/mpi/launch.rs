@@ -24,6 +24,7 @@ pub fn launch(
     settings: &JobSettings,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
+    forget_slurm(environment);
     let own = std::env::current_exe().unwrap_or_else(|_| "ckptd".into()).into_os_string();
     let profile = launcher.run_time.profile();
     let by_variable =
@@ -43,6 +44,26 @@ pub fn launch(
         let own = launcher.run_time.profile().not_by_slurm.iter();
         set(own.map(|(name, value)| (*name, value.into())), environment);
     }
+}
+
+/// Newer Slurms tell every hydra of an allocation to start its daemons by srun. That is nothing that the user has set.
+fn forget_slurm(environment: &mut Vec<(OsString, OsString)>) {
+    const TOLD: [&str; 6] = [
+        "HYDRA_BOOTSTRAP",
+        "HYDRA_LAUNCHER",
+        "HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
+        "HYDRA_LAUNCHER_EXTRA_ARGS",
+        "I_MPI_HYDRA_BOOTSTRAP",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
+    ];
+    if !environment.iter().any(|(name, _)| name == "SLURM_JOB_ID") {
+        return;
+    }
+    environment.retain(|(name, value)| {
+        let value = value.to_string_lossy();
+        let by_slurm = value == "slurm" || value.contains("--external-launcher");
+        !(by_slurm && TOLD.iter().any(|told| name == told))
+    });
 }
 
 /// Variables that are to be set.
@@ -222,6 +243,24 @@ mod tests {
         let expected =
             ["mpirun", "--host", "a:2", "-n", "1", "sh", ":", "--host", "a:2", "-n", "2", "sh"];
         assert_eq!(command, expected);
+    }
+
+    #[test]
+    fn what_slurm_says_to_hydra_is_forgotten() {
+        let set = |of: &[(&str, &str)]| -> Vec<(OsString, OsString)> {
+            of.iter().map(|(name, value)| (name.into(), value.into())).collect()
+        };
+        let mut environment = set(&[
+            ("SLURM_JOB_ID", "7"),
+            ("I_MPI_HYDRA_BOOTSTRAP", "slurm"),
+            ("HYDRA_LAUNCHER_EXTRA_ARGS", "--external-launcher"),
+            ("HYDRA_LAUNCHER", "ssh"),
+        ]);
+        forget_slurm(&mut environment);
+        assert_eq!(environment, set(&[("SLURM_JOB_ID", "7"), ("HYDRA_LAUNCHER", "ssh")]));
+        let mut elsewhere = set(&[("HYDRA_LAUNCHER", "slurm")]);
+        forget_slurm(&mut elsewhere);
+        assert_eq!(elsewhere.len(), 1);
     }
 
     #[test]

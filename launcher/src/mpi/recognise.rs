@@ -6,8 +6,8 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// How their names begin: mpirun, mpirun.openmpi, mpiexec.hydra ... What is called otherwise is not asked who it is: it
-/// would be run.
+/// What they are called, perhaps with an ending: mpirun, mpirun.openmpi, mpiexec.hydra ... What is called otherwise is not
+/// asked who it is: it would be run.
 const NAMES: [&str; 6] = ["mpirun", "mpiexec", "orterun", "prterun", "prte", "prun"];
 
 /// A launcher of MPI jobs.
@@ -29,7 +29,10 @@ impl Found {
 /// Whose launcher of MPI jobs a program is, if it is one: by what it says, else by the name that it is a link to.
 pub fn recognise(program: &OsStr, found: &Path) -> Option<Found> {
     let base = Path::new(program).file_name().and_then(OsStr::to_str)?;
-    if !NAMES.iter().any(|name| base.starts_with(name)) {
+    let is_one = |name: &&str| {
+        base.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+    };
+    if !NAMES.iter().any(|name| is_one(&name)) {
         return None;
     }
     let real = std::fs::canonicalize(found).unwrap_or_else(|_| found.to_owned());
@@ -112,6 +115,8 @@ pub(super) mod tests {
         assert_eq!(says("mpirun.mpich", ""), Some(RunTime::Mpich));
         assert_eq!(says("mpirun", "something else"), None);
         assert_eq!(says("nqueens", "Open MPI"), None);
+        assert_eq!(says("mpirun_all.sh", "Open MPI"), None);
+        assert_eq!(says("prune", "Open MPI"), None);
         let found = Found { run_time: RunTime::OpenMpi5, answer: "x (Open MPI) 5.0.1".into() };
         assert_eq!(found.release(), Some("5.0.1"));
     }

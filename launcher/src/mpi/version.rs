@@ -1,9 +1,13 @@
 //! What a launcher says of itself.
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::time::Duration;
 
+/// More is no answer.
+const MOST: u64 = 64 * 1024;
 /// How long a launcher may take to say what it is.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -19,17 +23,18 @@ pub fn asked(found: &Path) -> Option<String> {
         .stderr(Stdio::null())
         .spawn()
         .ok()?;
-    let end = Instant::now() + LIMIT;
-    while matches!(child.try_wait(), Ok(None)) {
-        if Instant::now() > end {
-            let _ = child.kill();
-            let _ = child.wait();
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let output = child.wait_with_output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    let output = child.stdout.take()?;
+    let (sender, answer) = mpsc::channel();
+    // A child of its own may keep the pipe open: that one is left to itself.
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = output.take(MOST).read_to_end(&mut bytes);
+        let _ = sender.send(bytes);
+    });
+    let answer = answer.recv_timeout(LIMIT).ok();
+    let _ = child.kill();
+    let _ = child.wait();
+    answer.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The release in such an answer, as it is written there: the first word that begins with a digit and has a point.

@@ -11,8 +11,8 @@ use super::free_memory::{available_memory, too_large};
 
 /// Bytes that are copied by one task, into one piece of memory.
 pub const PIECE: usize = 4 * 1024 * 1024;
-/// What is smaller than one such part of a piece gets memory of its own size.
-const SMALL: usize = 4;
+/// What is smaller than one such part of a piece gets memory of its own size, so that none is mostly empty.
+const SMALL: usize = 2;
 /// Room takes half of the free memory at most.
 const KEPT_FREE: u64 = 2;
 /// Others of a cluster may stand already while it is made, and threads that are looked at may end.
@@ -104,7 +104,7 @@ mod tests {
         let count = || room.lock().len();
         assert_eq!((count(), room.bytes()), (2, 2 * PIECE as u64));
         assert_eq!(room.take(PIECE).unwrap(), vec![0; PIECE]);
-        assert_eq!((room.take(PIECE / 2).unwrap().len(), count()), (PIECE / 2, 0));
+        assert_eq!((room.take(PIECE / 2 + 1).unwrap().len(), count()), (PIECE / 2 + 1, 0));
         assert_eq!(room.take(PIECE - 1).unwrap().len(), PIECE - 1, "where none is left");
         let room = Room::for_bytes(1);
         assert_eq!(room.take(PIECE / SMALL).unwrap().len(), PIECE / SMALL);

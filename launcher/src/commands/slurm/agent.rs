@@ -1,7 +1,7 @@
 //! The agent of one node of an allocation, as srun starts it.
 
 use super::{must_be_private, private_folder};
-use crate::commands::Context;
+use crate::commands::{Context, tell_what_happens};
 use crate::failure::Failure;
 use ckpt_agent::driver::{AgentOptions, run};
 use ckpt_agent::port::Wanted;
@@ -38,7 +38,7 @@ pub fn perform(context: &Context, slots: &[u32]) -> Result<u8, Failure> {
     made.map_err(|error| failed(format!("make {}: {error}", folder.display())))?;
     let dir = folder.join(name.as_str());
     private_folder(&dir).map_err(|error| failed(format!("make {}: {error}", dir.display())))?;
-    super::super::tell_what_happens();
+    tell_what_happens();
     let options = AgentOptions {
         join: Some(token.trim().to_owned()),
         name: Some(name),
@@ -50,6 +50,7 @@ pub fn perform(context: &Context, slots: &[u32]) -> Result<u8, Failure> {
         port: Wanted { host: None, port: None },
         leave_below: None,
         traffic: None,
+        hands_over: false,
         discover: false,
     };
     let ended = run(&options).map_err(|error| Failure::of("run the agent", error));

@@ -3,6 +3,7 @@
 use super::allocation::Allocation;
 use crate::client::refusal::unexpected;
 use crate::cluster::Cluster;
+use crate::commands::interrupts::Interrupts;
 use crate::failure::Failure;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, User};
@@ -12,19 +13,30 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long daemons may take to end.
 const ENDING: Duration = Duration::from_secs(15);
+/// What a script asks for the ranks of its own steps: agents are one a node, and take all of it.
+const OF_OTHER_STEPS: [&str; 10] = [
+    "SLURM_CPU_BIND",
+    "SLURM_CPU_BIND_TYPE",
+    "SLURM_CPU_BIND_LIST",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_DISTRIBUTION",
+    "SLURM_HINT",
+    "SLURM_HOSTFILE",
+    "SLURM_MEM_BIND",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_MEM_PER_NODE",
+];
 /// How srun tells that a task has ended with a failure.
 const AN_END: &str = "Exited with exit code";
-/// So many agents are told to end at a time.
-const AT_ONCE: usize = 16;
 /// How long members may take to join with the token.
 const TOKEN_VALID_S: u64 = 3600;
 /// Of what the agents' step has said, so many lines are told.
@@ -43,11 +55,15 @@ impl Daemons {
     ///
     /// # Errors
     /// Where the coordinator does not come up, or there is no srun.
-    pub fn start(allocation: &Allocation, folder: &Path) -> Result<Self, Failure> {
+    pub fn start(
+        allocation: &Allocation,
+        folder: &Path,
+        interrupts: &Interrupts,
+    ) -> Result<Self, Failure> {
         let own = std::env::current_exe().map_err(|error| Failure::of("find ckptd", error))?;
-        let mut coordinator = start_coordinator(&own, folder)?;
+        let mut coordinator = start_coordinator(&own, folder, interrupts)?;
         let agents = token(folder, allocation.nodes.len())
-            .and_then(|token| start_agents(&own, folder, allocation, &token));
+            .and_then(|token| start_agents(&own, folder, allocation, &token, interrupts));
         match agents {
             Ok(agents) => Ok(Self { folder: folder.to_owned(), coordinator, agents }),
             Err(error) => {
@@ -57,7 +73,7 @@ impl Daemons {
         }
     }
 
-    /// Waits until all nodes are members.
+    /// Waits until all nodes are members, or for a signal.
     ///
     /// # Errors
     /// Those that do not come, by name.
@@ -65,15 +81,19 @@ impl Daemons {
         &mut self,
         allocation: &Allocation,
         limit: Duration,
-    ) -> Result<(), Failure> {
+        interrupts: &mut Interrupts,
+    ) -> Result<Option<u8>, Failure> {
         let what = "start an agent on each node of the allocation";
         let until = Instant::now() + limit;
         loop {
+            if let Some(signal) = interrupts.came() {
+                return Ok(Some(signal));
+            }
             let there = self.members(what)?;
             let names = allocation.names().into_iter().filter(|name| !there.contains(*name));
             let mut missing: Vec<String> = names.map(str::to_owned).collect();
             if missing.is_empty() {
-                return Ok(());
+                return Ok(None);
             }
             let over = self.agents.try_wait().map_err(|error| Failure::of(what, error))?.is_some();
             let ended = ended_on(&self.agents_said());
@@ -113,13 +133,23 @@ impl Daemons {
         lines[last..].iter().map(|line| format!("\n  {line}")).collect()
     }
 
+    /// What agents and coordinator have said of what went wrong.
+    pub fn said(&self) -> String {
+        let text = std::fs::read_to_string(log(&self.folder, "coordinator")).unwrap_or_default();
+        let lines = text.lines().filter(|line| line.contains(" WARN ") || line.contains(" ERROR "));
+        lines
+            .map(|line| format!("  {line}\n"))
+            .chain([self.agents_said(), "\n".to_owned()])
+            .collect()
+    }
+
     /// Ends them, agents first: each removes what it has on its node. They are asked to leave, since srun kills outright
     /// what it is told to end.
-    pub fn end(&mut self) {
+    fn end(&mut self) {
         let until = Instant::now() + ENDING;
         // Some may still be on their way here.
         while matches!(self.agents.try_wait(), Ok(None)) && Instant::now() < until {
-            if self.let_leave().is_err() {
+            if self.let_leave(until).is_err() {
                 break;
             }
             std::thread::sleep(LOOK);
@@ -128,25 +158,31 @@ impl Daemons {
         end(&mut self.coordinator);
     }
 
-    fn let_leave(&self) -> Result<(), Failure> {
-        let what = "end the agents";
+    /// Jobs go first: who leaves would have their images copied to others.
+    fn let_leave(&self, until: Instant) -> Result<(), Failure> {
         let cluster = Cluster::of_coordinator(&coordinator_folder(&self.folder))?;
-        let members = Mutex::new(self.members(what)?);
-        let next = || members.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
-        let leave = || {
-            while let Some(name) = next() {
-                let Ok(node) = name.parse() else { continue };
-                // One that can't is ended with the step.
-                let _ = cluster.ask(what, &Ask::Leave { node: Some(node) });
-            }
-        };
+        let jobs = cluster.listing("end the jobs", &Ask::Jobs)?;
+        for job in jobs.as_array().into_iter().flatten() {
+            let Some(job) = job.get("id").and_then(Value::as_str) else { continue };
+            let job = job.to_owned();
+            ask_until(&cluster, &Ask::Stop { job: job.clone(), checkpoint: false }, until);
+            ask_until(&cluster, &Ask::Remove { job }, until);
+        }
+        let members = self.members("end the agents")?;
         std::thread::scope(|scope| {
-            for _ in 0..AT_ONCE {
-                scope.spawn(leave);
+            for node in members.iter().filter_map(|name| name.parse().ok()) {
+                let (cluster, ask) = (&cluster, Ask::Leave { node: Some(node) });
+                scope.spawn(move || ask_until(cluster, &ask, until));
             }
         });
         Ok(())
     }
+}
+
+/// Asks for something and waits for the answer, whatever it is: what has not been done then ends with the step.
+fn ask_until(cluster: &Cluster, ask: &Ask, until: Instant) {
+    let Ok(mut link) = cluster.open(ask) else { return };
+    let _ = link.next_within(until.saturating_duration_since(Instant::now()));
 }
 
 impl Drop for Daemons {
@@ -197,17 +233,19 @@ fn log(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// At any free port: other jobs of the node have coordinators, too.
-fn start_coordinator(own: &Path, folder: &Path) -> Result<Child, Failure> {
+fn start_coordinator(own: &Path, folder: &Path, interrupts: &Interrupts) -> Result<Child, Failure> {
     let failed = |error: io::Error| Failure::of("start a coordinator", error);
-    let mut child = Command::new(own)
+    let mut command = Command::new(own);
+    command
         .arg("--dir")
         .arg(folder)
         .args(["coordinator", "--listen", "0.0.0.0:0"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(File::create(log(folder, "coordinator")).map_err(failed)?)
-        .spawn()
-        .map_err(failed)?;
+        // What is typed is for the job.
+        .process_group(0);
+    let mut child = interrupts.spawn(&mut command).map_err(failed)?;
     // Its first line says that it listens.
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
@@ -246,14 +284,19 @@ fn start_agents(
     folder: &Path,
     allocation: &Allocation,
     token: &str,
+    interrupts: &Interrupts,
 ) -> Result<Child, Failure> {
     let failed = |error: io::Error| Failure::of("start agents by srun", error);
     let count = allocation.nodes.len().to_string();
     let slots: Vec<String> = allocation.nodes.iter().map(|node| node.slots.to_string()).collect();
     let log = File::create(log(folder, "agents")).map_err(failed)?;
-    let mut child = Command::new("srun")
-        .args(["--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mem=0"])
+    let mut srun = Command::new("srun");
+    for variable in OF_OTHER_STEPS {
+        srun.env_remove(variable);
+    }
+    srun.args(["--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mem=0"])
         .args(["--mpi=none", "--ntasks-per-node=1", "--job-name=ckptd"])
+        .args(["--cpu-bind=none", "--mem-bind=none"])
         .args(["--nodes", &count, "--ntasks", &count])
         .arg(own)
         .arg("--dir")
@@ -262,8 +305,8 @@ fn start_agents(
         .stdin(Stdio::piped())
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log)
-        .spawn()
-        .map_err(failed)?;
+        .process_group(0);
+    let mut child = interrupts.spawn(&mut srun).map_err(failed)?;
     let written = match child.stdin.take() {
         Some(mut input) => input.write_all(format!("{token}\n").as_bytes()),
         None => Ok(()),

@@ -5,13 +5,17 @@ mod allocation;
 mod daemons;
 mod store;
 
+use super::interrupts::Interrupts;
 use super::{Context, restart, run};
-use crate::cli::{RestartArguments, RunArguments, SlurmCommand, SlurmRunArguments, THEN_EXIT};
+use crate::cli::{
+    EngineSetting, RestartArguments, RunArguments, SlurmCommand, SlurmRunArguments, THEN_EXIT,
+};
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::failure::Failure;
 use crate::jobs::StateDir;
 use allocation::Allocation;
 use daemons::Daemons;
+use nix::sys::signal::Signal;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -27,49 +31,72 @@ pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> 
 
 /// Runs a job on the nodes of the allocation; the coordinator is here, an agent on each node.
 fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Result<u8, Failure> {
-    if arguments.run.detach {
-        let text = "wrong usage: --detach makes no sense here: the cluster of an allocation ends with its job";
-        return Err(Failure::Usage(text.to_owned()));
-    }
+    refuse_options(&arguments.run)?;
     let allocation = Allocation::of_environment()?;
     let options = &mut arguments.run.options;
     let signal = options.checkpoint_on.unwrap_or(nix::libc::SIGUSR1);
-    let last = LastCheckpoint::new(signal, options.then_exit.unwrap_or(THEN_EXIT));
+    let then_exit = options.then_exit.unwrap_or(THEN_EXIT);
+    let last = LastCheckpoint::new(signal, then_exit);
     // Without a store, what is told at the end is for the job, unless it is asked for.
-    if arguments.store.is_some() || options.checkpoint_on.is_some() {
+    let is_awaited = arguments.store.is_some() || options.checkpoint_on.is_some();
+    if is_awaited {
         options.last = Some(last.clone());
     }
-    let store = arguments.store.as_deref();
-    let store = store.map(|dir| Store::of(dir, arguments.run.name.as_deref())).transpose()?;
+    let name = arguments.run.name.as_deref();
+    let store = arguments.store.as_deref().map(|dir| Store::of(dir, name)).transpose()?;
+    let awaited = Signal::try_from(signal).ok().filter(|_| is_awaited);
+    // Until the job is there, what comes ends all in order.
+    let mut interrupts = Interrupts::hold_also(awaited)?;
     let folder = Folder::make(context, &allocation)?;
-    let mut daemons = Daemons::start(&allocation, &folder.0)?;
-    daemons.wait_for_members(&allocation, arguments.wait)?;
-    let dir = folder.of_this_node();
-    if store.is_some() && dir == folder.0 {
-        let cause = "this is none of its nodes: call it in a script of sbatch";
-        return Err(Failure::of("keep a job of an allocation", cause));
+    let mut daemons = Daemons::start(&allocation, &folder.0, &interrupts)?;
+    let mut came = daemons.wait_for_members(&allocation, arguments.wait, &mut interrupts)?;
+    let mut status = Ok(then_exit);
+    if came.is_none() {
+        let inside = folder.inside(context)?;
+        came = interrupts.came();
+        drop(interrupts);
+        if came.is_none() {
+            status = match &store {
+                Some(store) => run_from(&inside, store, arguments.run, &last),
+                None => run::perform(&inside, arguments.run),
+            };
+        }
     }
-    let state = StateDir::find(Some(dir.clone()))?;
-    let inside = Context { state, asked_dir: Some(dir), start_agent: context.start_agent };
-    let status = match store {
-        Some(store) => run_from(&inside, &store, arguments.run, &last)?,
-        None => run::perform(&inside, arguments.run)?,
-    };
-    daemons.end();
-    if arguments.requeue && last.is_taken() {
+    if status.is_err() {
+        eprint!("{}", daemons.said());
+    }
+    drop(daemons);
+    drop(folder);
+    let was_told = came.is_some_and(|came| is_awaited && i32::from(came) == signal);
+    if arguments.requeue && (was_told || last.is_taken()) {
         requeue(&allocation)?;
     }
-    Ok(status)
+    match came {
+        Some(came) if !was_told => Ok(came.saturating_add(128)),
+        _ => status,
+    }
 }
 
-/// Begins a job, or goes on with what the store has of it; what is left of it at a last checkpoint goes there again.
+/// What makes no sense where the cluster ends with its job.
+fn refuse_options(run: &RunArguments) -> Result<(), Failure> {
+    let text = if run.detach {
+        "--detach makes no sense here: the cluster of an allocation ends with its job"
+    } else if run.options.engine != EngineSetting::Native {
+        "a job of DMTCP runs on one node alone: leave --engine out"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Usage(format!("wrong usage: {text}")))
+}
+
+/// Begins a job, or goes on with what the store has of it. Unless it ends well, its newest checkpoint goes there.
 fn run_from(
     context: &Context,
     store: &Store,
     mut arguments: RunArguments,
     last: &LastCheckpoint,
 ) -> Result<u8, Failure> {
-    let status = if store.has_job() {
+    let status = if store.has_job()? {
         store.bring(context)?;
         let arguments = RestartArguments {
             job: store.name().to_owned(),
@@ -79,17 +106,23 @@ fn run_from(
             detach: false,
             options: arguments.options,
         };
-        restart::perform(context, &arguments)?
+        restart::perform(context, &arguments)
     } else {
         arguments.name = Some(store.name().to_owned());
-        run::perform(context, arguments)?
+        run::perform(context, arguments)
     };
-    if last.is_taken() {
-        store.keep(context)?;
-    } else if status == 0 {
+    if let Ok(0) = status {
         store.remove()?;
+        return Ok(0);
     }
-    Ok(status)
+    match store.keep(context) {
+        // The job's own end is what is told then; where it was not to end, the loss is.
+        Err(error) if !last.is_taken() => {
+            eprintln!("ckptd: {error}");
+            status
+        }
+        kept => kept.and(status),
+    }
 }
 
 /// Puts the batch job into the queue again, which ends this one.
@@ -120,10 +153,12 @@ impl Folder {
         Ok(Self(folder))
     }
 
-    /// The agent's of this machine, which images are read through; where that has none, the coordinator's.
-    fn of_this_node(&self) -> PathBuf {
+    /// Commands by the agent of this machine, through which images are read; where that has none, by the coordinator.
+    fn inside(&self, context: &Context) -> Result<Context, Failure> {
         let agents = std::env::var("SLURMD_NODENAME").map(|name| self.0.join(name));
-        agents.ok().filter(|dir| dir.is_dir()).unwrap_or_else(|| self.0.clone())
+        let dir = agents.ok().filter(|dir| dir.is_dir()).unwrap_or_else(|| self.0.clone());
+        let state = StateDir::find(Some(dir.clone()))?;
+        Ok(Context { state, asked_dir: Some(dir), start_agent: context.start_agent })
     }
 }
 

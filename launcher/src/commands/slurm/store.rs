@@ -5,6 +5,8 @@ use crate::commands::import::Brought;
 use crate::commands::{Context, export, import};
 use crate::failure::Failure;
 use crate::jobs::check_name;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,8 @@ const ENDING: &str = "ckptd";
 pub struct Store {
     archive: PathBuf,
     name: String,
+    /// Held as long as the job runs: two of one name would overwrite each other's.
+    _lock: Option<Flock<File>>,
 }
 
 impl Store {
@@ -25,18 +29,38 @@ impl Store {
     /// # Errors
     /// Where the job has no fit name, or the folder can't be written to.
     pub fn of(dir: &Path, name: Option<&str>) -> Result<Self, Failure> {
-        let of_slurm = std::env::var("SLURM_JOB_NAME").unwrap_or_default();
-        let name = name.unwrap_or(&of_slurm);
-        if let Err(error) = check_name(name) {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let name = name.map(str::to_owned).or_else(|| variable("SLURM_JOB_NAME"));
+        let name = name.unwrap_or_default();
+        // Each task of an array is a job of its own.
+        let name = match variable("SLURM_ARRAY_TASK_ID") {
+            Some(task) => format!("{name}-{task}"),
+            None => name,
+        };
+        if let Err(error) = check_name(&name) {
             return Err(Failure::Usage(format!(
                 "wrong usage: {name:?}: {error}: with --store, give the job a --name"
             )));
         }
+        if std::env::var_os("SLURMD_NODENAME").is_none() {
+            let cause = "this is none of its nodes: call it in a script of sbatch";
+            return Err(Failure::of("keep a job of an allocation", cause));
+        }
         let what = format!("keep jobs in {}", dir.display());
-        // Told before the job begins, not when its machines are about to go.
-        tempfile::tempfile_in(dir).map_err(|error| Failure::of(what, error))?;
         let archive = dir.join(format!("{name}.{ENDING}"));
-        Ok(Self { archive, name: name.to_owned() })
+        // Told before the job begins, not when its machines are about to go.
+        let lock = archive.with_extension(format!("{ENDING}.lock"));
+        let file = File::options().create(true).truncate(false).write(true).open(lock);
+        let file = file.map_err(|error| Failure::of(&what, error))?;
+        let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Some(lock),
+            Err((_, Errno::EWOULDBLOCK)) => {
+                return Err(Failure::of(what, format!("another job that is called {name} runs")));
+            }
+            // Not every shared file system has locks.
+            Err(_) => None,
+        };
+        Ok(Self { archive, name, _lock: lock })
     }
 
     /// What the job is called.
@@ -45,8 +69,12 @@ impl Store {
     }
 
     /// Whether there is something to go on from.
-    pub fn has_job(&self) -> bool {
-        self.archive.exists()
+    ///
+    /// # Errors
+    /// Where the folder does not tell: a job that began anew would overwrite it.
+    pub fn has_job(&self) -> Result<bool, Failure> {
+        let archive = self.archive.display();
+        self.archive.try_exists().map_err(|error| Failure::of(format!("look for {archive}"), error))
     }
 
     /// Brings the job into the cluster of this allocation.

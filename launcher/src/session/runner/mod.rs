@@ -109,8 +109,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     let (server, calls) = Server::start(session.job.path());
 
     let mut early = Early::default();
-    let console =
-        early.begin(&session.begin, &agent, &mut agent_events, &mut signals, &failed).await?;
+    let console = early.begin(&session, &agent, &mut agent_events, &mut signals, &failed).await?;
     let (log, tail) = open_output(&session, &failed)?;
 
     let machine = JobMachine::new(
@@ -130,6 +129,9 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     }
     if matches!(&session.begin, Begin::Restore(_, record) if record.suspended) {
         runner.agent.command(AgentCommand::Signal { signal: nix::libc::SIGCONT });
+    }
+    if let Some(last) = &session.last {
+        last.job_runs(&launcher::socket(session.job.path()), session.job.id());
     }
     for signal in early.signals {
         runner.agent.command(AgentCommand::Forward { signal });
@@ -155,7 +157,7 @@ impl Early {
     /// Begins the job.
     async fn begin(
         &mut self,
-        begin: &Begin,
+        session: &Session<'_>,
         agent: &Arc<dyn AgentHandle>,
         agent_events: &mut mpsc::UnboundedReceiver<AgentEvent>,
         signals: &mut mpsc::UnboundedReceiver<i32>,
@@ -163,7 +165,7 @@ impl Early {
     ) -> Result<Console, Failure> {
         let begun = task::spawn_blocking({
             let agent = agent.clone();
-            let begin = begin.clone();
+            let begin = session.begin.clone();
             move || match begin {
                 Begin::Launch(spec) => agent.launch(*spec),
                 Begin::Restore(spec, _) => agent.restore(spec),
@@ -171,7 +173,7 @@ impl Early {
             }
         });
         tokio::pin!(begun);
-        let lives_on = matches!(begin, Begin::Adopt(_));
+        let lives_on = matches!(session.begin, Begin::Adopt(_));
         loop {
             tokio::select! {
                 // What a restart waits for is said while it waits; all else is for the job that runs.
@@ -187,6 +189,9 @@ impl Early {
                     return begun.map_err(|error| failed(&error));
                 }
                 Some(signal) = signals.recv() => {
+                    if session.last.as_ref().is_some_and(|last| last.on_signal(signal, None)) {
+                        continue;
+                    }
                     if is_deadly(signal) {
                         // The job, as far as it exists, dies with this process.
                         match lives_on {

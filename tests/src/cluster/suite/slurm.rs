@@ -95,9 +95,9 @@ impl<'s> Batch<'s> {
 
     /// Waits until the ranks work on all nodes, and for two checkpoints after that.
     fn wait_for_checkpoints(&self) -> Result<(), Failure> {
-        self.wait_for("out", "rank 5 of 6 on node3", LIMIT)?;
+        self.wait_for("out", "rank 5 of 6 on node3", JOB_LIMIT)?;
         let mut first = None;
-        let seen = until("two more checkpoints are committed", LIMIT, || {
+        let seen = until("two more checkpoints are committed", JOB_LIMIT, || {
             let Some(newest) = self.newest_checkpoint()? else { return Ok(None) };
             let first = *first.get_or_insert(newest);
             Ok((newest >= first + 2).then_some(()))
@@ -133,8 +133,14 @@ fn plain(stage: &Stage) -> Result<(), Failure> {
     let job = Batch::submit(&slurm, &script(stage, &slurm)?)?;
     job.wait_for_checkpoints()?;
     job.finish()?;
-    for number in 1..=3 {
-        let left = slurm.run(number, &["sh", "-c", "ls -d /tmp/ckptd-*; pgrep -l ckptd"])?;
+    nothing_left(&slurm, 1..=3)
+}
+
+/// No process of a job, and no folder of it.
+fn nothing_left(slurm: &Slurm, numbers: impl IntoIterator<Item = usize>) -> Result<(), Failure> {
+    for number in numbers {
+        let look = "ls -d /tmp/ckptd-*; pgrep -l 'ckptd|orted|mpirun|nqueens'";
+        let left = slurm.run(number, &["sh", "-c", look])?;
         check(left.stdout.is_empty(), || format!("node{number} has {}", left.stdout))?;
     }
     Ok(())
@@ -145,8 +151,9 @@ fn node_lost(stage: &Stage) -> Result<(), Failure> {
     let job = Batch::submit(&slurm, &script(stage, &slurm)?)?;
     job.wait_for_checkpoints()?;
     slurm.cluster().node(3).kill()?;
-    job.wait_for("err", "node3", JOB_LIMIT)?;
-    job.finish()
+    job.wait_for("err", "node3 is gone", JOB_LIMIT)?;
+    job.finish()?;
+    nothing_left(&slurm, 1..=2)
 }
 
 /// Each in an allocation of its own, one after the other.
@@ -211,11 +218,7 @@ echo \"status $?\"
         && err.contains("Read-only file system");
     let began = slurm.cluster().folder().join("shared").join(USER).join("began").exists();
     check(right && !began, || job.explain(&Failure("a node without /tmp".into())).0)?;
-    for number in [1, 3] {
-        let left = slurm.run(number, &["sh", "-c", "ls -d /tmp/ckptd-*; pgrep -l ckptd"])?;
-        check(left.stdout.is_empty(), || format!("node{number} has {}", left.stdout))?;
-    }
-    Ok(())
+    nothing_left(&slurm, [1, 3])
 }
 
 fn requeue(stage: &Stage) -> Result<(), Failure> {
@@ -237,26 +240,33 @@ exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v \\
     // What Slurm does by itself with '--signal=B:USR1@SECONDS'.
     let signal = ["scancel", "--signal=USR1", "--batch", &job.number];
     check(slurm.run(0, &signal)?.status == 0, || "the job can't be told".to_owned())?;
-    job.wait_for("err", "the job is kept in", LIMIT)?;
+    job.wait_for("err", "the job is kept in", JOB_LIMIT)?;
+    let show = ["scontrol", "--oneliner", "show", "job", &job.number];
+    let shown = |parts: &[&str]| -> Result<Option<()>, Failure> {
+        let shown = slurm.run(0, &show)?.stdout;
+        Ok(parts.iter().all(|part| shown.contains(part)).then_some(()))
+    };
+    let waits = until("the job is in the queue", JOB_LIMIT, || shown(&["JobState=PENDING"]));
+    waits.map_err(|failure| job.explain(&failure))?;
     // It asks for what it had the first time, of which there is less now.
     let id = format!("JobId={}", job.number);
     let less = ["scontrol", "update", &id, "NumTasks=4", "NumNodes=2"];
-    let changed = until("the job is in the queue", LIMIT, || {
-        Ok((slurm.run(0, &less)?.status == 0).then_some(()))
-    });
-    changed.map_err(|failure| job.explain(&failure))?;
-    job.wait_for("err", "the job goes on from checkpoint", LIMIT)?;
+    check(slurm.run(0, &less)?.status == 0, || "the job can't be changed".to_owned())?;
+    job.wait_for("err", "the job goes on from checkpoint", JOB_LIMIT)?;
     slurm.cluster().share_script("end", "")?;
     job.wait_for("out", ANSWER, JOB_LIMIT)?;
-    let show = ["scontrol", "--oneliner", "show", "job", &job.number];
-    let over = until("the job is completed", LIMIT, || {
-        let shown = slurm.run(0, &show)?.stdout;
-        let right = ["JobState=COMPLETED", "ExitCode=0:0", "Restarts=1", "NodeList=node[1-2]"];
-        Ok(right.iter().all(|text| shown.contains(text)).then_some(()))
-    });
+    let right = ["JobState=COMPLETED", "ExitCode=0:0", "Restarts=1", "NodeList=node[1-2]"];
+    let over = until("the job is completed", JOB_LIMIT, || shown(&right));
     over.map_err(|failure| job.explain(&failure))?;
-    let left = slurm.cluster().folder().join("shared").join(USER).join("queens.ckptd");
-    check(!left.exists(), || "what it went on from is there still".to_owned())
+    let home = slurm.cluster().folder().join("shared").join(USER);
+    let left: Vec<String> = fs::read_dir(home)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.contains("ckptd") && name != "queens.ckptd.lock")
+        .collect();
+    check(left.is_empty(), || format!("what it went on from is there still: {left:?}"))
 }
 
 fn array(stage: &Stage) -> Result<(), Failure> {
