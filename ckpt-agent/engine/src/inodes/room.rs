@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::error::Result;
 use super::super::proc::{Members, read_text};
 use super::super::sys::page::advise_huge;
-use super::free_memory::{available_memory, too_large};
+use super::free_memory::{available_here, too_large};
 
 /// Bytes that are copied by one task, into one piece of memory.
 pub const PIECE: usize = 4 * 1024 * 1024;
@@ -25,7 +25,7 @@ pub struct Room(Arc<Mutex<Vec<Vec<u8>>>>);
 impl Room {
     /// For so many bytes, as far as memory is free. That takes a tenth of a second for each GiB.
     pub fn for_bytes(bytes: u64) -> Self {
-        let free = available_memory().map_or(u64::MAX, |free| free / KEPT_FREE);
+        let free = available_here().map_or(u64::MAX, |free| free / KEPT_FREE);
         let count = bytes.min(free).div_ceil(PIECE as u64);
         let until = Instant::now() + LONGEST;
         let mut pieces = Vec::new();
