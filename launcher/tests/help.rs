@@ -23,6 +23,12 @@ fn of_every_command() {
     assert!(names.len() > 20, "{names:?}");
     for name in names.iter().filter(|name| *name != "help") {
         let command = whole.find_subcommand(name).cloned();
-        check(&format!("help-{name}"), command.unwrap_or_else(|| panic!("{name} has gone")));
+        let command = command.unwrap_or_else(|| panic!("{name} has gone"));
+        for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+            if one.get_name() != "help" {
+                check(&format!("help-{name}-{}", one.get_name()), one.clone());
+            }
+        }
+        check(&format!("help-{name}"), command);
     }
 }

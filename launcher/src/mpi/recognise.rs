@@ -32,7 +32,7 @@ pub fn recognise(program: &OsStr, found: &Path) -> Option<Found> {
     let is_one = |name: &&str| {
         base.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
     };
-    if !NAMES.iter().any(|name| is_one(name)) {
+    if !NAMES.iter().any(is_one) {
         return None;
     }
     let real = std::fs::canonicalize(found).unwrap_or_else(|_| found.to_owned());
