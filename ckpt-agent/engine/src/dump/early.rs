@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use nix::sys::resource::Resource;
+
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{Descriptor, Inside, OpenFile, Pid};
 use super::super::objects::{DumpContext, Object, Probe};
@@ -125,7 +127,7 @@ pub fn open_limited(processes: &[(i32, Pid, String)], collected: &mut Collected)
 fn is_limited(host_pid: i32, descriptors: &[Descriptor]) -> Result<bool> {
     let limits = resource_limits(host_pid)?;
     let mut limits = limits.into_iter();
-    let limit = limits.find(|limit| limit.resource == libc::RLIMIT_NOFILE as u32);
+    let limit = limits.find(|limit| limit.resource == Resource::RLIMIT_NOFILE as u32);
     let highest = descriptors.iter().map(|own| own.fd).max().unwrap_or_default();
     Ok(limit.is_some_and(|limit| limit.soft <= u64::from(highest.unsigned_abs()) + ROOM))
 }
