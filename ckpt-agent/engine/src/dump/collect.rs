@@ -121,9 +121,10 @@ pub fn collect(
         }
         collected.descriptors.insert(*host_pid, descriptors);
     }
-    early::open_locked(&mut collected, context);
+    let Collected { files, probes, process_locks, .. } = &mut collected;
+    early::open_locked(process_locks, files, probes, context);
     add_in_flight(&mut collected, &mut known, context)?;
-    early::open_limited(processes, &mut collected)?;
+    early::open_limited(processes, &collected.descriptors, &mut collected.files)?;
     Ok(collected)
 }
 

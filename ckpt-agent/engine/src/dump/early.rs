@@ -1,15 +1,14 @@
 //! Files among mounts of a job's own that a restart can't open there: it opens them by the job's mounts alone. Folders are
 //! refused, since what lies around them would be another thing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use nix::sys::resource::Resource;
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::{Descriptor, Inside, OpenFile, Pid};
+use super::super::graph::{Descriptor, Inside, Lock, OpenFile, Pid};
 use super::super::objects::{DumpContext, Object, Probe};
 use super::super::sys::limits::resource_limits;
-use super::collect::Collected;
 
 /// Numbers above its highest descriptor that a process needs to get another file in place of one.
 const ROOM: u64 = 2;
@@ -60,13 +59,17 @@ impl Early {
 
 /// Files on which processes hold locks of their own: a process loses its locks of a file with any descriptor of it that it
 /// closes, as it does where a file that is opened later takes its place.
-pub fn open_locked(collected: &mut Collected, context: &mut DumpContext) {
-    let held = collected.process_locks.iter();
-    let held = held.flat_map(|(pid, locks)| locks.iter().map(|(fd, _)| (*pid, *fd)));
+pub fn open_locked(
+    locks: &HashMap<i32, Vec<(i32, Lock)>>,
+    files: &mut [OpenFile],
+    probes: &[Probe],
+    context: &mut DumpContext,
+) {
+    let held = locks.iter().flat_map(|(pid, locks)| locks.iter().map(|(fd, _)| (*pid, *fd)));
     let ids = held.filter_map(|place| context.descriptors.get(&place));
-    let probes = ids.filter_map(|id| collected.probes.get(id.0 as usize));
-    let locked: BTreeSet<(u64, u64)> = probes.map(Probe::inode).collect();
-    let files = collected.files.iter_mut().zip(&collected.probes);
+    let through = ids.filter_map(|id| probes.get(id.0 as usize));
+    let locked: BTreeSet<(u64, u64)> = through.map(Probe::inode).collect();
+    let files = files.iter_mut().zip(probes);
     for (file, _) in files.filter(|(_, probe)| locked.contains(&probe.inode())) {
         match &file.inside {
             Some(inside) if file.object.is_place() => {
@@ -86,15 +89,15 @@ pub fn open_locked(collected: &mut Collected, context: &mut DumpContext) {
 ///
 /// # Errors
 /// The refusal of a folder.
-pub fn open_registered(collected: &mut Collected) -> Result<()> {
+pub fn open_registered(files: &mut [OpenFile], probes: &[Probe]) -> Result<()> {
     let mut registered = Vec::new();
-    for (file, probe) in collected.files.iter().zip(&collected.probes) {
+    for (file, probe) in files.iter().zip(probes) {
         if let Object::Ring(ring) = &file.object {
             registered.extend(ring.registered().map(|id| (id, probe)));
         }
     }
     for (id, probe) in registered {
-        let Some(file) = collected.files.get_mut(id.0 as usize) else { continue };
+        let Some(file) = files.get_mut(id.0 as usize) else { continue };
         let opened = Early::Registered.open(file);
         opened.map_err(|error| error.at(probe.pid, &probe.comm, probe.fd))?;
     }
@@ -105,8 +108,11 @@ pub fn open_registered(collected: &mut Collected) -> Result<()> {
 ///
 /// # Errors
 /// The refusal of a folder; a process that is gone.
-pub fn open_limited(processes: &[(i32, Pid, String)], collected: &mut Collected) -> Result<()> {
-    let Collected { files, descriptors, .. } = collected;
+pub fn open_limited(
+    processes: &[(i32, Pid, String)],
+    descriptors: &HashMap<i32, Vec<Descriptor>>,
+    files: &mut [OpenFile],
+) -> Result<()> {
     for (host_pid, pid, comm) in processes {
         let own = descriptors.get(host_pid).map_or(&[][..], Vec::as_slice);
         let is_later = |own: &&Descriptor| {

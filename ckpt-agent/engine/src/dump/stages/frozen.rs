@@ -250,7 +250,7 @@ impl Frozen {
             add_unopened_queues(self.settings.init, &mut collected, &mut context)?;
         }
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
-        early::open_registered(&mut collected)?;
+        early::open_registered(&mut collected.files, &collected.probes)?;
         let relay_states = Vec::new();
         Ok(Quiesced { frozen: self, nodes, namespaces, sharing, collected, context, relay_states })
     }
