@@ -288,7 +288,7 @@ fn find(known: &[FileId], probes: &[Probe], probe: &Probe) -> std::result::Resul
 /// Without kcmp: a mark tells. Where none may be set (whoever is told of input would be told otherwise) or can be, what /proc tells of
 /// both, and an offset that would differ sooner or later if they were two.
 fn are_the_same(left: &Probe, right: &Probe) -> bool {
-    let looks = left.link == right.link
+    let looks = left.shown == right.shown
         && left.flags == right.flags
         && left.info.get("pos") == right.info.get("pos");
     let mark = || match left.flags & libc::O_ASYNC {
