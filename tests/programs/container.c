@@ -134,6 +134,16 @@ static void check_files(void)
 	EXPECT("shared memory", memcmp(shared, "Yhared", 6), 0);
 }
 
+/* The lock of the parent, which has another descriptor of that file, too. */
+static void check_record_lock(void)
+{
+	struct flock found = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	BUILD(fcntl(locked, F_GETLK, &found));
+	EXPECT("record lock", found.l_type, F_RDLCK);
+	EXPECT("length of a record lock", found.l_len, 3);
+	EXPECT("whose record lock", found.l_pid, getppid());
+}
+
 static void child(void *unused)
 {
 	char path[4096];
@@ -144,6 +154,7 @@ static void child(void *unused)
 	BUILD(getcwd(path, sizeof path) != NULL ? 0 : -1);
 	EXPECT_TEXT("working directory", path, "/data");
 	check_files();
+	check_record_lock();
 	conform_write_all(adding, "child\n", 6);
 }
 
@@ -192,7 +203,9 @@ int main(int argc, char **argv)
 	adding = (int)BUILD(open("/data/log", O_WRONLY | O_APPEND));
 	folder = (int)BUILD(open("/data", O_RDONLY | O_DIRECTORY));
 	place = (int)BUILD(open("/ro/read", O_PATH));
-	locked = (int)BUILD(open("/data/read", O_RDONLY));
+	put("/data/locked", "locked");
+	locked = (int)BUILD(open("/data/locked", O_RDONLY));
+	BUILD(open("/ro/locked", O_RDONLY));
 	struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 3 };
 	BUILD(fcntl(locked, F_SETLK, &lock));
 	BUILD(mkfifo("/data/fifo", 0600));

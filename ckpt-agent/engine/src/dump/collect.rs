@@ -23,6 +23,7 @@ use super::super::sys::kcmp;
 use super::super::sys::mqueue;
 use super::super::sys::owner::{FileOwner, file_owner, file_signal, share_a_mark};
 use super::super::sys::pidfd::PidFd;
+use super::early::{self, Early};
 use super::namespaces;
 
 /// Who holds what is under way, in messages.
@@ -120,25 +121,16 @@ pub fn collect(
         }
         collected.descriptors.insert(*host_pid, descriptors);
     }
-    open_locked_outside(&mut collected, context);
+    let Collected { files, probes, process_locks, .. } = &mut collected;
+    early::open_locked(process_locks, files, probes, context);
     add_in_flight(&mut collected, &mut known, context)?;
+    early::open_limited(processes, &collected.descriptors, &mut collected.files)?;
     Ok(collected)
 }
 
 /// Where the job's own mounts show what is open, in a job with others; what it is there.
 fn placed(probe: &mut Probe, context: &DumpContext) -> Result<Option<Inside>> {
     context.places.as_ref().map_or(Ok(None), |places| places.place(probe))
-}
-
-/// What is in flight is opened before there are mounts of the job's own.
-fn refuse_place(inside: Option<&Inside>, object: &Object) -> Result<()> {
-    match inside.filter(|_| object.is_place()) {
-        Some(Inside { path, .. }) => {
-            let what = format!("the folder {path} of mounts of its own");
-            Err(Refusal::passing(what, "it is received soon: try again").into())
-        }
-        None => Ok(()),
-    }
 }
 
 /// Reads an open file description.
@@ -148,26 +140,6 @@ fn read(probe: &Probe, context: &mut DumpContext) -> Result<Object> {
         namespaces::check_network(&probe.copy, home)?;
     }
     Object::dump(probe, context)
-}
-
-/// Files on which processes hold locks of their own are open when these are taken, before there are mounts of the job's own.
-fn open_locked_outside(collected: &mut Collected, context: &mut DumpContext) {
-    for (host_pid, locks) in &collected.process_locks {
-        for (fd, _) in locks {
-            let file = context.descriptors.get(&(*host_pid, *fd));
-            let Some(file) = file.and_then(|id| collected.files.get_mut(id.0 as usize)) else {
-                continue;
-            };
-            match &file.inside {
-                Some(inside) if file.object.is_place() => {
-                    let line =
-                        format!("the lock of the folder {} is not in the image", inside.path);
-                    context.warnings.push(line);
-                }
-                _ => file.inside = None,
-            }
-        }
-    }
 }
 
 /// Adds what is under way in Unix sockets: descriptions that may have no other holder, and may be sockets in which others are
@@ -195,7 +167,11 @@ fn add_in_flight(
             let mut probe = Probe::of(own, 1, IN_FLIGHT, copy.as_raw_fd())?;
             let same_inode = known.entry(probe.inode()).or_default();
             let id = match find(same_inode, &collected.probes, &probe) {
-                Ok(id) => id,
+                Ok(id) => {
+                    let file = &mut collected.files[id.0 as usize];
+                    Early::InFlight.open(file).map_err(named)?;
+                    id
+                }
                 Err(place) => {
                     let id = FileId(collected.files.len() as u32);
                     same_inode.insert(place, id);
@@ -203,7 +179,7 @@ fn add_in_flight(
                     let locks = locks.filter(|lock| lock.kind != LockKind::Process).collect();
                     let inside = placed(&mut probe, context).map_err(named)?;
                     let object = read(&probe, context).map_err(named)?;
-                    refuse_place(inside.as_ref(), &object).map_err(named)?;
+                    Early::InFlight.check(inside.as_ref(), &object).map_err(named)?;
                     let (owner, flags) = (owner(&probe, context), probe.flags & !libc::O_CLOEXEC);
                     collected.files.push(OpenFile { flags, owner, locks, object, inside: None });
                     context.descriptors.insert((own, copy.as_raw_fd()), id);
@@ -312,7 +288,7 @@ fn find(known: &[FileId], probes: &[Probe], probe: &Probe) -> std::result::Resul
 /// Without kcmp: a mark tells. Where none may be set (whoever is told of input would be told otherwise) or can be, what /proc tells of
 /// both, and an offset that would differ sooner or later if they were two.
 fn are_the_same(left: &Probe, right: &Probe) -> bool {
-    let looks = left.link == right.link
+    let looks = left.shown == right.shown
         && left.flags == right.flags
         && left.info.get("pos") == right.info.get("pos");
     let mark = || match left.flags & libc::O_ASYNC {

@@ -8,6 +8,7 @@ mod collect;
 mod connects;
 mod detached;
 mod earlier;
+mod early;
 mod files;
 mod inside;
 mod into_store;

@@ -19,6 +19,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing, TIME_OF_CHILDREN};
 use super::super::proc::mounts::Mounts;
+use super::super::proc::root_directory;
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 use memory_files::Maker;
@@ -145,6 +146,9 @@ impl Own {
             _ => return Err(refuse(format!("is in {what} of its own"))),
         };
         let owner = self.owner(init, pid, file, what)?;
+        if owner.is_some() && content.is_user() {
+            content::check_within(pid, &content)?;
+        }
         let place = self.all.len() as u32;
         self.all.push(OwnNamespace { owner, content });
         self.known.insert((key, name), place);
@@ -176,7 +180,8 @@ impl Own {
     /// What is mounted in a mount namespace. `of_job`: it belongs to the job's user namespace.
     fn mounts(&mut self, init: i32, pid: i32, of_job: bool) -> Result<NamespaceContent> {
         let of = |pid: i32| content::file_of(pid, "mountinfo");
-        let (home, own) = (of(init)?, of(pid)?);
+        let seer = self.at_root(pid)?;
+        let (home, own) = (of(init)?, of(seer)?);
         let same = content::mounted(&home) == content::mounted(&own);
         let (home, own) = (tree(&home)?, tree(&own)?);
         let place = self.all.len() as u32;
@@ -192,6 +197,20 @@ impl Own {
         };
         self.mounts.insert(place, own);
         Ok(content)
+    }
+
+    /// A process in the mount namespace of this one that works at its root: one with another root directory is told of
+    /// the mounts below that alone.
+    fn at_root(&self, pid: i32) -> Result<i32> {
+        let name = name_of(pid, "mnt");
+        let is_one = |other: &i32| {
+            name_of(*other, "mnt") == name
+                && root_directory(*other).is_ok_and(|root| root.is_none())
+        };
+        let mut all = std::iter::once(pid).chain(self.processes.iter().copied());
+        all.find(is_one).ok_or_else(|| {
+            refuse("is in a mount namespace of its own with another root directory, as all processes there are".to_owned())
+        })
     }
 
     /// Whichever process makes a namespace again, files there must become the same user's.

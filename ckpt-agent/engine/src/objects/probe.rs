@@ -31,6 +31,8 @@ pub struct Probe {
     /// Target of /proc/PID/fd/N; of a file that has lost that name, another one in the same folder. Where processes have
     /// mounts of their own, it is told as the job's own mounts show it.
     pub link: String,
+    /// That target as /proc shows it: the same for all descriptors of a description.
+    pub shown: String,
     /// The folder from which this process reaches what the link leads to.
     pub root: String,
     /// /proc/PID/fdinfo/N.
@@ -71,10 +73,11 @@ impl Probe {
             )
         })?;
         let root = format!("/proc/{host_pid}/root");
+        let shown = link.clone();
         let link = other_name::find(&root, &link, &stat).unwrap_or(link);
         let info = FdInfo::read(&format!("/proc/{host_pid}/fdinfo/{fd}"))?;
         let comm = comm.to_owned();
-        Ok(Self { host_pid, pid, comm, fd, copy, flags, stat, link, root, info })
+        Ok(Self { host_pid, pid, comm, fd, copy, flags, stat, link, shown, root, info })
     }
 
     /// Changes the link to one that leads to the file from another folder.

@@ -271,11 +271,14 @@ fn open_made(remote: &mut Remote<'_>, found: Where) -> Result<u64> {
 /// # Errors
 /// The call's failure.
 pub fn open_in(remote: &mut Remote<'_>, path: &str) -> Result<u64> {
+    open_with(remote, path, libc::O_RDONLY | libc::O_CLOEXEC)
+}
+
+fn open_with(remote: &mut Remote<'_>, path: &str, flags: i32) -> Result<u64> {
     let at = remote.scratch_data()?;
     remote.memory().write(at, format!("{path}\0").as_bytes())?;
     let here = i64::from(libc::AT_FDCWD) as u64;
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
-    remote.call("openat", libc::SYS_openat, &[here, at, flags, 0])
+    remote.call("openat", libc::SYS_openat, &[here, at, flags as u64, 0])
 }
 
 /// Has a process enter a namespace that it has open, and close that.

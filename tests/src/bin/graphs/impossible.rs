@@ -300,6 +300,13 @@ pub const ALL: &[(&str, Change)] = &[
             file["inside"] = json!({"namespace": 1, "path": "/mnt/../../etc/passwd"});
         })
     }),
+    ("programs among no mounts of their own", |d, _| {
+        each(processes(d), |process, _| process["executable_inside"] = json!("/dev/watchdog"))
+    }),
+    ("programs that are devices among mounts", |d, _| {
+        among_mounts(d, json!([of_memory("/mnt")]), false);
+        each(processes(d), |process, _| process["executable_inside"] = json!("/dev/full"))
+    }),
     ("files of a mount above it", |d, _| {
         let mut mount = of_memory("/mnt");
         mount["source"]["entries"] = json!([

@@ -54,6 +54,29 @@ pub(super) fn around(inner: &NamespaceContent) -> Option<NamespaceContent> {
     Some(NamespaceContent::User { uids: alone(uids)?, gids: alone(gids)?, may_set_groups: false })
 }
 
+/// A user namespace within another one is mapped from inside after a restart, where the kernel takes nothing but the one number of
+/// whoever writes, and that of a group once groups can't be set any more (user_namespaces(7)).
+pub(super) fn check_within(pid: i32, content: &NamespaceContent) -> Result<()> {
+    let status = status(pid)?;
+    match may_map(content, status.euid, status.egid) {
+        true => Ok(()),
+        false => {
+            let what = "is in a user namespace within another one that maps more than its own user and group";
+            Err(refuse(what.to_owned()))
+        }
+    }
+}
+
+fn may_map(content: &NamespaceContent, user: u32, group: u32) -> bool {
+    let NamespaceContent::User { uids, gids, may_set_groups } = content else { return false };
+    let is_own = |ranges: &[IdRange], own: u32| match ranges {
+        [] => true,
+        [IdRange(_, outside, 1)] => *outside == own,
+        _ => false,
+    };
+    is_own(uids, user) && is_own(gids, group) && (gids.is_empty() || !may_set_groups)
+}
+
 fn range(line: &str) -> Option<IdRange> {
     let mut numbers = line.split_whitespace().map(str::parse);
     let mut next = || numbers.next()?.ok();
@@ -105,13 +128,17 @@ fn address(line: &str) -> Option<&str> {
 
 /// Whoever makes a mount namespace again. `of_job`: it belongs to the job's user namespace.
 pub(super) fn maker(pid: i32, of_job: bool) -> Result<Maker> {
-    let status = procfs::process::Process::new(pid).and_then(|process| process.status());
-    let status = status.map_err(|error| EngineError::odd("/proc/PID/status", error.to_string()))?;
+    let status = status(pid)?;
     Ok(match of_job {
         // Files there have their owners in the image.
         true => Maker { user: 0, group: 0, may_own: true },
         false => Maker { user: status.fuid, group: status.fgid, may_own: false },
     })
+}
+
+fn status(pid: i32) -> Result<procfs::process::Status> {
+    let status = procfs::process::Process::new(pid).and_then(|process| process.status());
+    status.map_err(|error| EngineError::odd("/proc/PID/status", error.to_string()))
 }
 
 /// What is mounted, how often each (proc_pid_mountinfo(5)), without numbers and propagation.
@@ -145,6 +172,19 @@ mod tests {
         assert_eq!(range("         0       1000          1"), Some(IdRange(0, 1000, 1)));
         assert_eq!(range("0 1000"), None);
         assert_eq!(range("0 -1 1"), None);
+    }
+
+    #[test]
+    fn one_number_is_mapped_from_inside() {
+        let of = |uids: &[IdRange], gids: &[IdRange], may_set_groups| {
+            let (uids, gids) = (uids.to_vec(), gids.to_vec());
+            may_map(&NamespaceContent::User { uids, gids, may_set_groups }, 5, 6)
+        };
+        let (user, group) = (IdRange(0, 5, 1), IdRange(0, 6, 1));
+        assert!(of(&[user], &[group], false) && of(&[], &[], true) && of(&[user], &[], true));
+        assert!(!of(&[user], &[group], true));
+        assert!(!of(&[IdRange(0, 5, 2)], &[group], false) && !of(&[group], &[group], false));
+        assert!(!of(&[user, IdRange(1, 7, 1)], &[group], false) && !of(&[user], &[user], false));
     }
 
     #[test]

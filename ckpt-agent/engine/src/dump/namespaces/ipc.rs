@@ -3,13 +3,17 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, fork};
+use nix::unistd::{ForkResult, Pid, fork};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::NamespaceContent;
+use super::super::super::sys::pidfd;
 use super::related::{GET_USER, related, user_name};
 use super::{name_of, refuse};
 
@@ -17,8 +21,8 @@ use super::{name_of, refuse};
 const LISTS: [&CStr; 3] = [c"/proc/sysvipc/shm", c"/proc/sysvipc/sem", c"/proc/sysvipc/msg"];
 /// A folder over which the folder of message queues lies for a moment, in a mount namespace of the child's own.
 const PASSING: &CStr = c"/proc";
-/// How long a child may take, s.
-const LIMIT_S: libc::c_uint = 10;
+/// How long a child may take.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// What the child has found, by its exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,14 +59,38 @@ fn look(pid: i32) -> Result<Found> {
             // SAFETY: ends this process without running anything of its parent's.
             unsafe { libc::_exit(found as i32) }
         }
-        ForkResult::Parent { child } => loop {
-            match waitpid(child, Some(WaitPidFlag::__WALL)) {
-                Err(nix::errno::Errno::EINTR) => {}
-                Ok(WaitStatus::Exited(_, 0)) => return Ok(Found::Nothing),
-                Ok(WaitStatus::Exited(_, 1)) => return Ok(Found::Objects),
-                _ => return Ok(Found::Unknown),
-            }
-        },
+        ForkResult::Parent { child } => Ok(end(child)),
+    }
+}
+
+/// What the child has found. Whoever has rights in the namespaces that it enters may stop it, and its alarm, too: it does not
+/// outlive its time.
+fn end(child: Pid) -> Found {
+    let process = pidfd::open(child.as_raw(), 0);
+    let in_time = process.as_ref().is_ok_and(|process| ends_in_time(process.as_fd()));
+    if !in_time {
+        // SAFETY: a child that was not waited for keeps its number.
+        unsafe { libc::kill(child.as_raw(), libc::SIGKILL) };
+    }
+    loop {
+        match waitpid(child, Some(WaitPidFlag::__WALL)) {
+            Err(Errno::EINTR) => {}
+            Ok(WaitStatus::Exited(_, 0)) => return Found::Nothing,
+            Ok(WaitStatus::Exited(_, 1)) => return Found::Objects,
+            _ => return Found::Unknown,
+        }
+    }
+}
+
+fn ends_in_time(process: BorrowedFd<'_>) -> bool {
+    let until = Instant::now() + LIMIT;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut [PollFd::new(process, PollFlags::POLLIN)], left) {
+            Err(Errno::EINTR) => {}
+            found => return found == Ok(1),
+        }
     }
 }
 
@@ -75,7 +103,12 @@ fn done(result: libc::c_int) -> Option<()> {
 fn count((namespace, users): (RawFd, Option<RawFd>)) -> Option<Found> {
     // SAFETY: numbers, and texts that end with a zero and live as long as the program.
     unsafe {
-        libc::alarm(LIMIT_S);
+        // Should its parent end: this process's own handlers and mask are none of the child's.
+        libc::signal(libc::SIGALRM, libc::SIG_DFL);
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        libc::alarm(LIMIT.as_secs() as libc::c_uint);
         if let Some(users) = users {
             done(libc::setns(users, libc::CLONE_NEWUSER))?;
         }
@@ -96,7 +129,7 @@ fn count((namespace, users): (RawFd, Option<RawFd>)) -> Option<Found> {
         let kind = c"mqueue".as_ptr();
         if libc::mount(kind, PASSING.as_ptr(), kind, 0, none.cast()) != 0 {
             // A kernel without them has none.
-            let is_unknown = nix::errno::Errno::last() == nix::errno::Errno::ENODEV;
+            let is_unknown = Errno::last() == Errno::ENODEV;
             return is_unknown.then_some(Found::Nothing);
         }
     }
@@ -111,7 +144,7 @@ fn lines(path: &CStr) -> Option<usize> {
     unsafe {
         let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if fd < 0 {
-            return (nix::errno::Errno::last() == nix::errno::Errno::ENOENT).then_some(0);
+            return (Errno::last() == Errno::ENOENT).then_some(0);
         }
         loop {
             let length = libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len());

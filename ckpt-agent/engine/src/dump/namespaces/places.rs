@@ -147,9 +147,9 @@ impl Places {
             return Ok(());
         }
         let from = namespace_root(pid)?;
-        let mut known: BTreeMap<(String, u64), String> = BTreeMap::new();
+        let mut known: BTreeMap<(String, u64, u64), String> = BTreeMap::new();
         for mapping in mappings.iter_mut().filter(|mapping| Self::is_named(mapping)) {
-            let key = (mapping.name.clone(), mapping.inode);
+            let key = (mapping.name.clone(), mapping.device, mapping.inode);
             let there = match known.get(&key) {
                 Some(there) => there.clone(),
                 None => {
@@ -202,10 +202,26 @@ impl Places {
                 false => Ok(None),
             };
         }
-        match self.on_mount(mount, link, file) {
-            Some(place) => Ok(Some(place)),
-            None => Err(elsewhere(link, "has open")),
+        let mut place =
+            self.on_mount(mount, link, file).ok_or_else(|| elsewhere(link, "has open"))?;
+        if place.inside.as_ref().is_some_and(|inside| !self.is_shown(inside, file)) {
+            if is_folder {
+                let what = format!("has open {link}, which its mounts do not show any more");
+                return Err(refuse(what));
+            }
+            place.inside = None;
         }
+        Ok(Some(place))
+    }
+
+    /// Whether a path among mounts leads to a file, as it must for whoever opens it there: another mount may cover it.
+    fn is_shown(&self, inside: &Inside, file: Identity) -> bool {
+        let mut there = self.of.iter().filter(|(_, at)| **at == inside.namespace);
+        let seen = there.next().and_then(|(pid, _)| {
+            let path = format!("{}{}", namespace_root(*pid).ok()?, inside.path);
+            std::fs::symlink_metadata(path).ok()
+        });
+        seen.is_some_and(|seen| (seen.dev(), seen.ino()) == file)
     }
 
     /// Gives an open file the path under which the job's own mounts show it, and tells what it is among its process's.

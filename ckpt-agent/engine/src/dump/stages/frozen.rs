@@ -9,6 +9,7 @@ use super::{DumpSettings, Quiesced};
 use crate::aio;
 use crate::doing::{self, Thing};
 use crate::dump::collect::{add_unopened_queues, collect};
+use crate::dump::early;
 use crate::dump::namespaces;
 use crate::dump::outside;
 use crate::dump::process;
@@ -249,6 +250,7 @@ impl Frozen {
             add_unopened_queues(self.settings.init, &mut collected, &mut context)?;
         }
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
+        early::open_registered(&mut collected.files, &collected.probes)?;
         let relay_states = Vec::new();
         Ok(Quiesced { frozen: self, nodes, namespaces, sharing, collected, context, relay_states })
     }

@@ -98,6 +98,11 @@ impl Ring {
         Shape { requests, completions, flags: self.flags | SUBMIT_ALL }
     }
 
+    /// Descriptions that are registered with it.
+    pub fn registered(&self) -> impl Iterator<Item = FileId> + '_ {
+        self.files.iter().flatten().copied()
+    }
+
     /// Whether one thread of the job alone may ask it what is registered.
     pub fn is_single(&self) -> bool {
         self.is_single

@@ -7,10 +7,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open as nix_open};
 use nix::sys::stat::Mode;
-use nix::unistd::{Whence, lseek};
+use nix::unistd::{Whence, lseek64};
 
 use super::super::super::error::{EngineError, Result};
-use super::super::super::graph::{FileId, Graph, Inside, OpenFile, Pid, ProcessImage};
+use super::super::super::graph::{
+    FileId, Graph, Inside, OpenFile, OwnNamespace, Pid, ProcessImage,
+};
 use super::super::super::locks;
 use super::super::super::objects::{RestoreContext, reopen};
 use super::super::super::sys::memory_map::Means;
@@ -18,13 +20,16 @@ use super::super::super::sys::stat::identity;
 use super::super::mapped::MappedFiles;
 use super::super::{Helper, act_as_user, memory_map};
 use super::mounts::is_path;
-use super::open_in;
+use super::open_with;
 
 /// Why a file is not opened.
 const ANOTHER: &str = "another file is there than among the job's own mounts";
 const NOBODY: &str = "no process is among these";
+/// A program that is no file, to whose opening something may listen.
+const NO_FILE: &str = "it is no regular file";
 
-/// Puts placeholders where files are opened later. `processes`: those that are made here.
+/// Puts placeholders where files are opened later, and refuses programs that no dump tells of. `processes`: those that are
+/// made here.
 ///
 /// # Errors
 /// Damage; failed calls.
@@ -33,6 +38,11 @@ pub fn await_all<'i>(
     context: &mut RestoreContext<'_>,
 ) -> Result<()> {
     let graph = context.graph;
+    for (_, image) in processes.clone() {
+        if let Some(path) = &image.executable_inside {
+            check_program(path, &image.namespaces, &graph.namespaces, context.user.is_some())?;
+        }
+    }
     for (id, file, inside) in all(graph) {
         check(file, inside, graph)?;
         if !context.needs(id) {
@@ -66,6 +76,22 @@ fn check(file: &OpenFile, inside: &Inside, graph: &Graph) -> Result<()> {
         true => Ok(()),
         false => {
             Err(EngineError::Damaged("a file among mounts of its own that is none".to_owned()))
+        }
+    }
+}
+
+/// Refuses a program that its process would open among the job's own mounts, with the rights of whoever restarts it.
+/// `of_user`: root restarts a user's job, who makes mount namespaces within user namespaces alone.
+fn check_program(path: &str, places: &[u32], all: &[OwnNamespace], of_user: bool) -> Result<()> {
+    let own = || places.iter().filter_map(|place| all.get(*place as usize));
+    let mounts = own().find(|one| one.content.flag() == libc::CLONE_NEWNS);
+    let may_open = |mounts: &OwnNamespace| {
+        !of_user || mounts.owner.is_some() && own().any(|one| one.content.is_user())
+    };
+    match is_path(path) && mounts.is_some_and(may_open) {
+        true => Ok(()),
+        false => {
+            Err(EngineError::Damaged("a program among mounts of its own that is none".to_owned()))
         }
     }
 }
@@ -114,17 +140,23 @@ pub fn name_programs(
         let Some(path) = &image.executable_inside else { continue };
         let unfit = |why: &str| unfit(path, why);
         let Some(known) = files.program(&image.executable.path) else { continue };
-        if !is_path(path) {
-            return Err(EngineError::Damaged("a program that no path leads to".to_owned()));
-        }
-        let mut remote = helper.remote()?;
-        let opened = open_in(&mut remote, path).map_err(|error| unfit(&error.to_string()))?;
-        let found = nix::sys::stat::stat(format!("/proc/{pid}/fd/{opened}").as_str());
         let known = nix::sys::stat::fstat(known).map(|stat| identity(&stat));
-        let same = found.is_ok_and(|found| known == Ok(identity(&found)));
-        if !same {
-            return Err(unfit(ANOTHER));
-        }
+        let mut remote = helper.remote()?;
+        // Nothing but the program itself is opened, and that without waiting: opening a device or a FIFO acts upon it.
+        let mut open = |flags: i32| {
+            let opened = open_with(&mut remote, path, flags | libc::O_NOFOLLOW | libc::O_CLOEXEC);
+            let opened = opened.map_err(|error| unfit(&error.to_string()))?;
+            let found = nix::sys::stat::stat(format!("/proc/{pid}/fd/{opened}").as_str());
+            match found {
+                Ok(found) if known != Ok(identity(&found)) => Err(unfit(ANOTHER)),
+                Ok(found) if found.st_mode & libc::S_IFMT != libc::S_IFREG => Err(unfit(NO_FILE)),
+                Ok(_) => Ok(opened),
+                Err(errno) => Err(unfit(errno.desc())),
+            }
+        };
+        let place = open(libc::O_PATH)?;
+        let opened = open(libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY)?;
+        remote.call("close", libc::SYS_close, &[place])?;
         memory_map::set_with(&mut remote, image, files.means(), at, opened as i32)?;
         remote.call("close", libc::SYS_close, &[opened])?;
     }
@@ -154,7 +186,37 @@ fn open(
         return Ok(found);
     }
     let made = reopen::reopen(&found, file.flags).map_err(failed)?;
-    let offset = lseek(early, 0, Whence::SeekCur).map_err(failed)?;
-    lseek(&made, offset, Whence::SeekSet).map_err(failed)?;
+    let offset = lseek64(early, 0, Whence::SeekCur).map_err(failed)?;
+    lseek64(&made, offset, Whence::SeekSet).map_err(failed)?;
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::NamespaceContent;
+
+    #[test]
+    fn programs_lie_among_mounts_of_their_processes() {
+        use NamespaceContent::{Ipc, Mounts};
+        let users =
+            NamespaceContent::User { uids: Vec::new(), gids: Vec::new(), may_set_groups: false };
+        let of = |owner, content| OwnNamespace { owner, content };
+        let all = [of(None, users), of(Some(0), Mounts), of(None, Mounts), of(None, Ipc)];
+        let check = |path: &str, places: &[u32], of_user| {
+            check_program(path, places, &all, of_user).is_ok()
+        };
+        assert!(check("/usr/bin/a", &[2], false) && check("/usr/bin/a", &[0, 1], true));
+        assert!(check("/usr/bin/a", &[0, 1], false));
+        for of_user in [false, true] {
+            for places in [&[][..], &[3], &[0], &[7]] {
+                assert!(!check("/dev/watchdog", places, of_user), "{places:?}");
+            }
+            for path in ["", "a", "/usr/../a", "/a\0b"] {
+                assert!(!check(path, &[0, 1], of_user), "{path:?}");
+            }
+        }
+        assert!(!check("/dev/watchdog", &[2], true));
+        assert!(!check("/dev/watchdog", &[0, 2], true));
+    }
 }
