@@ -1,6 +1,7 @@
 //! Memory for copies that are made while the job stands, touched before it does: the first touch of fresh memory takes
 //! longer than the copying.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,8 @@ impl Room {
         let until = Instant::now() + LONGEST;
         let mut pieces = Vec::new();
         for _ in 0..count {
-            let Ok(piece) = touched(PIECE) else { break };
+            let Ok(mut piece) = zeros(PIECE) else { break };
+            piece.fill(0);
             pieces.push(piece);
             if Instant::now() > until {
                 break;
@@ -51,7 +53,7 @@ impl Room {
                 return Ok(piece);
             }
         }
-        touched(length)
+        zeros(length)
     }
 
     /// How much is left.
@@ -69,13 +71,25 @@ impl Room {
     }
 }
 
-fn touched(length: usize) -> Result<Vec<u8>> {
-    let mut bytes: Vec<u8> = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| too_large(length as u64))?;
-    if length >= PIECE {
-        advise_huge(bytes.spare_capacity_mut());
+/// Zeros that nothing has touched: the kernel makes them as they are overwritten.
+fn zeros(length: usize) -> Result<Vec<u8>> {
+    let refused = || too_large(length as u64);
+    let layout = Layout::array::<u8>(length).map_err(|_| refused())?;
+    if length == 0 {
+        return Ok(Vec::new());
     }
-    bytes.resize(length, 0);
+    // SAFETY: the layout has a size. What comes back, unless it is null, is one allocation of `length` initialised bytes, which
+    // the vector owns from here on, with the length and the capacity that it was made with.
+    let mut bytes = unsafe {
+        let start = alloc_zeroed(layout);
+        if start.is_null() {
+            return Err(refused());
+        }
+        Vec::from_raw_parts(start, length, length)
+    };
+    if length >= PIECE {
+        advise_huge(&mut bytes);
+    }
     Ok(bytes)
 }
 

@@ -1,7 +1,5 @@
 //! Pages of memory.
 
-use std::mem::MaybeUninit;
-
 /// Bytes per page of this machine.
 pub fn page_size() -> u64 {
     // SAFETY: takes a number only.
@@ -9,7 +7,7 @@ pub fn page_size() -> u64 {
 }
 
 /// Asks for huge pages under memory that is not touched yet.
-pub fn advise_huge(memory: &mut [MaybeUninit<u8>]) {
+pub fn advise_huge(memory: &mut [u8]) {
     let page = page_size() as usize;
     let (start, length) = (memory.as_mut_ptr() as usize, memory.len());
     let first = start.next_multiple_of(page);
