@@ -110,6 +110,7 @@ const NEED_NUMBERS: &[Excuse] = &[
     (
         "waits for a child by its number",
         &[
+            "boundholders",
             "boundmount",
             "bpfmaps",
             "busystreams",
@@ -119,6 +120,8 @@ const NEED_NUMBERS: &[Excuse] = &[
             "clocksforchildren",
             "container",
             "deletedfile",
+            "demandend",
+            "demandexec",
             "devshm",
             "epoll",
             "endedleader",
