@@ -39,9 +39,7 @@ impl Interrupts {
         let before = SigSet::thread_get_mask();
         let waiting = set.thread_block().and_then(|()| SignalFd::with_flags(&set, flags));
         // Held up only so that a write beyond `ulimit -f` fails with EFBIG instead of ending the process.
-        let mut limit = SigSet::empty();
-        limit.add(Signal::SIGXFSZ);
-        let waiting = waiting.and_then(|waiting| limit.thread_block().map(|()| waiting));
+        let waiting = waiting.and_then(|waiting| of_limits().thread_block().map(|()| waiting));
         match waiting.and_then(|waiting| before.map(|before| Self { waiting, before })) {
             Ok(held) => Ok(held),
             Err(errno) => Err(Failure::of("hold signals up", errno)),
@@ -75,9 +73,19 @@ impl Interrupts {
     }
 }
 
-/// What comes after it may be a job, which signals are to reach.
+fn of_limits() -> SigSet {
+    let mut limit = SigSet::empty();
+    limit.add(Signal::SIGXFSZ);
+    limit
+}
+
+/// What comes after it may be a job, which signals are to reach. That a file was too large has been told by then.
 impl Drop for Interrupts {
     fn drop(&mut self) {
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        if let Ok(told) = SignalFd::with_flags(&of_limits(), flags) {
+            while let Ok(Some(_)) = told.read_signal() {}
+        }
         let _ = self.before.thread_set_mask();
     }
 }
