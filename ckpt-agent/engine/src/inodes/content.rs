@@ -1,6 +1,9 @@
 //! The content of a file or memory object, holes left out.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
 use nix::sys::uio::pread;
@@ -53,7 +56,9 @@ pub fn read_through(fd: BorrowedFd<'_>, size: u64, copying: &Copying) -> Result<
 fn read_moving(fd: BorrowedFd<'_>, size: u64, copying: &Copying) -> Result<BlobData> {
     let ranges = data_ranges(fd, size)?;
     let place = copying.place(ranges.iter().map(|(start, end)| end - start).sum())?;
-    let read = |start, end| place.keep(read_range(fd, start, end, copying)?);
+    let file = fd.try_clone_to_owned().map(File::from);
+    let file = file.map_err(|error| EngineError::system("copy", "a descriptor", error))?;
+    let read = |start, end| place.keep(read_range(&file, start, end, copying)?);
     let mut extents = in_pieces(&ranges, copying.threads(), read)?;
     extents.retain(|extent| !extent.bytes.is_empty());
     Ok(BlobData { length: size, extents })
@@ -87,18 +92,18 @@ fn data_ranges(fd: BorrowedFd<'_>, size: u64) -> Result<Vec<(u64, u64)>> {
 }
 
 /// Up to `end`, or less where the file has become shorter.
-fn read_range(fd: BorrowedFd<'_>, start: u64, end: u64, copying: &Copying) -> Result<Vec<u8>> {
+fn read_range(file: &File, start: u64, end: u64, copying: &Copying) -> Result<Vec<u8>> {
     let mut bytes = copying.memory((end - start) as usize)?;
     let mut filled = 0;
     while filled < bytes.len() {
-        match pread(fd, &mut bytes[filled..], (start + filled as u64) as i64) {
+        match file.read_at(&mut bytes[filled..], start + filled as u64) {
             Ok(0) => break,
             Ok(count) => {
                 filled += count;
                 copying.count(count);
             }
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(EngineError::system("read", "the content of a file", errno)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(EngineError::system("read", "the content of a file", error)),
         }
     }
     bytes.truncate(filled);
