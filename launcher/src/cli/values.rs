@@ -99,7 +99,7 @@ pub(super) fn pinned(text: &str) -> Result<(NodeName, u32), String> {
 }
 
 /// A signal by its name, with SIG or without, that a program may catch.
-pub fn signal(text: &str) -> Result<i32, String> {
+pub(super) fn signal(text: &str) -> Result<i32, String> {
     let name = text.to_ascii_uppercase();
     let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
     let known = ["SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGXCPU", "SIGPWR", "SIGHUP"];

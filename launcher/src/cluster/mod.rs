@@ -26,8 +26,8 @@ const SYSTEM_SOCKET: &str = "/run/ckptd/agent.sock";
 
 /// Where a coordinator on this machine keeps its things, unless told otherwise.
 #[must_use]
-pub fn coordinator_folder(state: &StateDir) -> PathBuf {
-    state.path().join("coordinator")
+pub fn coordinator_folder(dir: &Path) -> PathBuf {
+    dir.join("coordinator")
 }
 
 /// A way to a cluster.
@@ -47,7 +47,7 @@ impl Cluster {
         if !asked {
             candidates.push(SYSTEM_SOCKET.into());
         }
-        candidates.push(coordinator_folder(state).join(COORDINATOR_SOCKET));
+        candidates.push(coordinator_folder(state.path()).join(COORDINATOR_SOCKET));
         Self::first_of(candidates)
     }
 
@@ -234,7 +234,7 @@ mod tests {
         drop(UnixListener::bind(&socket).unwrap());
         let text = Cluster::find(&state, true).unwrap_err().to_string();
         assert!(text.contains("nobody listens"), "{text}");
-        let folder = coordinator_folder(&state);
+        let folder = coordinator_folder(state.path());
         std::fs::create_dir(&folder).unwrap();
         let _listener = UnixListener::bind(folder.join(COORDINATOR_SOCKET)).unwrap();
         let found = Cluster::find(&state, true).unwrap().unwrap();

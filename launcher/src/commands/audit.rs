@@ -17,7 +17,8 @@ const LAST: u64 = 253_402_300_799_999;
 const WHAT: &str = "read the audit log";
 
 pub fn perform(context: &Context, arguments: &AuditArguments) -> Result<(), Failure> {
-    let folder = arguments.state.clone().unwrap_or_else(|| coordinator_folder(&context.state));
+    let folder =
+        arguments.state.clone().unwrap_or_else(|| coordinator_folder(context.state.path()));
     let cluster = match (Cluster::of_coordinator(&folder), &arguments.state) {
         (Err(error), Some(_)) => return Err(error),
         (Err(_), None) => context.need_cluster(WHAT)?,

@@ -60,7 +60,7 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
 
 /// The coordinator's folder, the one that was given or the usual one.
 fn folder(context: &Context, given: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    let state = given.unwrap_or_else(|| coordinator_folder(&context.state));
+    let state = given.unwrap_or_else(|| coordinator_folder(context.state.path()));
     std::path::absolute(&state)
         .map_err(|error| Failure::of(format!("find {}", state.display()), error))
 }

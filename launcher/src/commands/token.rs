@@ -9,7 +9,7 @@ use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::powers::{Powers, SpeaksFor};
 
 pub fn perform(context: &Context, arguments: TokenArguments) -> Result<(), Failure> {
-    let folder = arguments.state.unwrap_or_else(|| coordinator_folder(&context.state));
+    let folder = arguments.state.unwrap_or_else(|| coordinator_folder(context.state.path()));
     let cluster = Cluster::of_coordinator(&folder)?;
     let what = "make a join token";
     let powers = powers(arguments.role, arguments.users)?;

@@ -24,7 +24,10 @@ pub fn launch(
     settings: &JobSettings,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
-    forget_slurm(environment);
+    let in_slurm = environment.iter().any(|(name, _)| name == "SLURM_JOB_ID");
+    if in_slurm {
+        forget_slurm(environment);
+    }
     let own = std::env::current_exe().unwrap_or_else(|_| "ckptd".into()).into_os_string();
     let profile = launcher.run_time.profile();
     let by_variable =
@@ -36,12 +39,12 @@ pub fn launch(
     let told = match launcher.run_time {
         RunTime::OpenMpi4 => open_mpi_4(own, &hosts),
         RunTime::OpenMpi5 => open_mpi_5(own, &hosts, command),
-        RunTime::Mpich => hydra(own, &hosts, command),
-        RunTime::IntelMpi => intel(own, &hosts, command),
+        RunTime::Mpich => hydra(&MPICH, own, &hosts, command),
+        RunTime::IntelMpi => hydra(&INTEL, own, &hosts, command),
     };
     set(told.into_iter(), environment);
-    if environment.iter().any(|(name, _)| name == "SLURM_JOB_ID") {
-        let own = launcher.run_time.profile().not_by_slurm.iter();
+    if in_slurm {
+        let own = profile.not_by_slurm.iter();
         set(own.map(|(name, value)| (*name, value.into())), environment);
     }
 }
@@ -56,9 +59,6 @@ fn forget_slurm(environment: &mut Vec<(OsString, OsString)>) {
         "I_MPI_HYDRA_BOOTSTRAP",
         "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
     ];
-    if !environment.iter().any(|(name, _)| name == "SLURM_JOB_ID") {
-        return;
-    }
     environment.retain(|(name, value)| {
         let value = value.to_string_lossy();
         let by_slurm = value == "slurm" || value.contains("--external-launcher");
@@ -113,28 +113,23 @@ fn open_mpi_5(own: OsString, hosts: &[Host], command: &mut Vec<OsString>) -> Tol
     ]
 }
 
-fn hydra(own: OsString, hosts: &[Host], command: &mut Vec<OsString>) -> Told {
+/// What MPICH's hydra is told by, and Intel's: the way, the program, and its first argument.
+type Names = [&'static str; 3];
+const MPICH: Names = ["HYDRA_LAUNCHER", "HYDRA_LAUNCHER_EXEC", "HYDRA_LAUNCHER_EXTRA_ARGS"];
+const INTEL: Names = [
+    "I_MPI_HYDRA_BOOTSTRAP",
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
+];
+
+fn hydra(names: &Names, own: OsString, hosts: &[Host], command: &mut Vec<OsString>) -> Told {
     if !hosts.is_empty() {
         // No variable holds them.
         command.splice(1..1, ["-hosts".into(), with_slots(hosts)]);
     }
+    let [way, program, argument] = *names;
     // Its way with rsh: with ssh it would add an option.
-    vec![
-        ("HYDRA_LAUNCHER", "rsh".into()),
-        ("HYDRA_LAUNCHER_EXEC", own),
-        ("HYDRA_LAUNCHER_EXTRA_ARGS", "rsh".into()),
-    ]
-}
-
-fn intel(own: OsString, hosts: &[Host], command: &mut Vec<OsString>) -> Told {
-    if !hosts.is_empty() {
-        command.splice(1..1, ["-hosts".into(), with_slots(hosts)]);
-    }
-    vec![
-        ("I_MPI_HYDRA_BOOTSTRAP", "rsh".into()),
-        ("I_MPI_HYDRA_BOOTSTRAP_EXEC", own),
-        ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "rsh".into()),
-    ]
+    vec![(way, "rsh".into()), (program, own), (argument, "rsh".into())]
 }
 
 /// Whether one of these options names hosts; those behind the program that is to be run are the
@@ -258,9 +253,12 @@ mod tests {
         ]);
         forget_slurm(&mut environment);
         assert_eq!(environment, set(&[("SLURM_JOB_ID", "7"), ("HYDRA_LAUNCHER", "ssh")]));
-        let mut elsewhere = set(&[("HYDRA_LAUNCHER", "slurm")]);
-        forget_slurm(&mut elsewhere);
-        assert_eq!(elsewhere.len(), 1);
+        let (mut command, mut elsewhere) =
+            (vec!["mpiexec".into()], set(&[("HYDRA_LAUNCHER", "slurm")]));
+        let launcher = Found { run_time: RunTime::Mpich, answer: String::new() };
+        let settings = JobSettings::default();
+        launch(&launcher, &mut command, Path::new("/"), &Value::Null, &settings, &mut elsewhere);
+        assert_eq!(elsewhere[0], ("HYDRA_LAUNCHER".into(), "slurm".into()));
     }
 
     #[test]

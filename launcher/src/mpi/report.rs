@@ -1,6 +1,6 @@
 //! What `ckptd doctor --mpi` tells.
 
-use super::{Found, RunTime, find_program, recognise, separate};
+use super::{Found, find_program, recognise, separate};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -75,10 +75,7 @@ fn known(found: &Found, environment: &[(OsString, OsString)]) -> Known {
         settings: profile.separable.iter().copied().collect(),
         set_by_user: set_by_user.collect(),
         cost: profile.cost,
-        caution: match found.run_time {
-            RunTime::Mpich => separate::caution(&found.answer),
-            _ => None,
-        },
+        caution: separate::caution(found),
     }
 }
 

@@ -29,11 +29,7 @@ pub fn separate(
     }
     let changed =
         set(profile.separable.iter().map(|(name, value)| (*name, value.into())), environment);
-    let caution = match found.run_time {
-        RunTime::Mpich => caution(&found.answer),
-        _ => None,
-    };
-    caution.filter(|_| changed)
+    caution(found).filter(|_| changed)
 }
 
 /// Adds variables that are not set yet; whether there were any.
@@ -50,10 +46,18 @@ pub fn set<'n>(
     environment.len() != before
 }
 
+/// What users of this release should know.
+pub fn caution(found: &Found) -> Option<String> {
+    match found.run_time {
+        RunTime::Mpich => may_hang(&found.answer),
+        RunTime::OpenMpi4 | RunTime::OpenMpi5 | RunTime::IntelMpi => None,
+    }
+}
+
 /// What users of this MPICH should know, by its answer to --version. Its MPI_Finalize flushes all connections, then waits for
 /// the process manager and answers nobody any more, which UCX's TCP needs to flush since 1.12: a rank that has answered
 /// before, from within another call, and flushes after that waits for ever. MPICH 4.2 waits first.
-pub fn caution(answer: &str) -> Option<String> {
+fn may_hang(answer: &str) -> Option<String> {
     let version = release_text(answer)?;
     (release(version)? < MPICH_REPAIRED && answer.contains("ch4:ucx")).then(|| {
         format!(
@@ -106,12 +110,12 @@ mod tests {
             format!("HYDRA build details:\n    Version:    {version}\n    Options: '{device}'\n")
         };
         for version in ["4.0.2", "4.1.3", "3.4.3", "4.1rc2"] {
-            let told = caution(&text(version, "--with-device=ch4:ucx"));
+            let told = may_hang(&text(version, "--with-device=ch4:ucx"));
             assert!(told.is_some_and(|line| line.starts_with(&format!("MPICH {version} "))));
-            assert_eq!(caution(&text(version, "--with-device=ch4:ofi")), None);
+            assert_eq!(may_hang(&text(version, "--with-device=ch4:ofi")), None);
         }
         for version in ["4.2.0", "4.3.1", "5.0", "unknown"] {
-            assert_eq!(caution(&text(version, "--with-device=ch4:ucx")), None, "{version}");
+            assert_eq!(may_hang(&text(version, "--with-device=ch4:ucx")), None, "{version}");
         }
     }
 }

@@ -64,7 +64,7 @@ fn account() -> u32 {
 /// Where keys are ordered: at the coordinator's own socket, if it is this machine's.
 fn of_keys(context: &Context, arguments: &LoginArguments, what: &str) -> Result<Cluster, Failure> {
     let state = &arguments.state;
-    let folder = state.clone().unwrap_or_else(|| coordinator_folder(&context.state));
+    let folder = state.clone().unwrap_or_else(|| coordinator_folder(context.state.path()));
     match (Cluster::of_coordinator(&folder), state) {
         (Ok(own), _) => Ok(own),
         (Err(error), Some(_)) => Err(error),

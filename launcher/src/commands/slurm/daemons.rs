@@ -2,7 +2,7 @@
 
 use super::allocation::Allocation;
 use crate::client::refusal::unexpected;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, coordinator_folder};
 use crate::commands::interrupts::Interrupts;
 use crate::failure::Failure;
 use nix::sys::signal::{Signal, kill};
@@ -222,10 +222,6 @@ fn ended_on(said: &str) -> Vec<String> {
     let lines = said.lines().filter(|line| line.contains(AN_END));
     let nodes = lines.filter_map(|line| line.split_once("error: ")?.1.split_once(": task"));
     nodes.map(|(nodes, _)| nodes.to_owned()).collect()
-}
-
-fn coordinator_folder(folder: &Path) -> PathBuf {
-    folder.join("coordinator")
 }
 
 fn log(folder: &Path, name: &str) -> PathBuf {
