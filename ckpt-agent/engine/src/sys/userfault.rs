@@ -50,7 +50,7 @@ impl WriteWatch {
     /// EINVAL: before Linux 6.7, or on a processor without.
     pub fn begin(descriptor: OwnedFd) -> nix::Result<Self> {
         let watch = Self(descriptor);
-        watch.control(HANDSHAKE, &mut [VERSION, ASYNCHRONOUS, 0])?;
+        control(&watch.0, HANDSHAKE, &mut [VERSION, ASYNCHRONOUS, 0])?;
         Ok(watch)
     }
 
@@ -59,7 +59,7 @@ impl WriteWatch {
     /// # Errors
     /// EBUSY: another userfaultfd watches it; ENOMEM: the process has other memory by now (execve(2)), or has ended.
     pub fn watch(&self, start: u64, end: u64) -> nix::Result<()> {
-        self.control(WATCH, &mut [start, end - start, WRITES, 0])
+        control(&self.0, WATCH, &mut [start, end - start, WRITES, 0])
     }
 
     /// Ends the protection of pages in a range that is watched. Memory that has moved (mremap(2)) has pages that are marked
@@ -68,15 +68,7 @@ impl WriteWatch {
     /// # Errors
     /// ENOENT: it is not watched.
     pub fn unprotect(&self, start: u64, end: u64) -> nix::Result<()> {
-        self.control(PROTECT, &mut [start, end - start, 0])
-    }
-
-    fn control<const WORDS: usize>(
-        &self,
-        what: u64,
-        argument: &mut [u64; WORDS],
-    ) -> nix::Result<()> {
-        control(&self.0, what, argument)
+        control(&self.0, PROTECT, &mut [start, end - start, 0])
     }
 }
 
@@ -141,7 +133,7 @@ impl MissingPages {
     /// EPERM: without CAP_SYS_PTRACE; EINVAL: an old kernel.
     pub fn begin(descriptor: OwnedFd) -> nix::Result<Self> {
         let this = Self(descriptor);
-        this.control(HANDSHAKE, &mut [VERSION, TELLS_FORKS | TELLS_CHANGES, 0])?;
+        control(&this.0, HANDSHAKE, &mut [VERSION, TELLS_FORKS | TELLS_CHANGES, 0])?;
         Ok(this)
     }
 
@@ -163,7 +155,7 @@ impl MissingPages {
     /// # Errors
     /// Memory that can't be watched.
     pub fn watch(&self, start: u64, end: u64) -> nix::Result<()> {
-        self.control(WATCH, &mut [start, end - start, MISSING, 0])
+        control(&self.0, WATCH, &mut [start, end - start, MISSING, 0])
     }
 
     /// The next message, if there is one.
@@ -206,7 +198,7 @@ impl MissingPages {
     /// first; ESRCH: the process has other memory by now, or has ended.
     pub fn copy(&self, to: u64, bytes: &[u8]) -> (u64, nix::Result<()>) {
         let mut argument = [to, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0];
-        let answer = self.control(COPY, &mut argument);
+        let answer = control(&self.0, COPY, &mut argument);
         (filled(argument[4], answer), answer)
     }
 
@@ -215,13 +207,13 @@ impl MissingPages {
     /// # Errors
     /// As for [`copy`](Self::copy).
     pub fn zero(&self, at: u64, page: u64) -> nix::Result<()> {
-        self.control(ZERO, &mut [at, page, 0, 0])
+        control(&self.0, ZERO, &mut [at, page, 0, 0])
     }
 
     /// Lets whoever waits for pages look again.
     pub fn wake(&self, at: u64, length: u64) {
         // It fails only for a range that is none.
-        let _ = self.control(WAKE, &mut [at, length]);
+        let _ = control(&self.0, WAKE, &mut [at, length]);
     }
 
     /// Whether anything can be filled: EAGAIN: the program is changing its mappings, and not all of it has been read; ESRCH:
@@ -238,15 +230,7 @@ impl MissingPages {
     /// that only where there is some.
     pub fn is_absent(&self, at: u64, page: u64, nowhere: u64) -> bool {
         let mut argument = [at, nowhere, page, 0, 0];
-        self.control(COPY, &mut argument) == Err(Errno::ENOENT)
-    }
-
-    fn control<const WORDS: usize>(
-        &self,
-        what: u64,
-        argument: &mut [u64; WORDS],
-    ) -> nix::Result<()> {
-        control(&self.0, what, argument)
+        control(&self.0, COPY, &mut argument) == Err(Errno::ENOENT)
     }
 }
 
