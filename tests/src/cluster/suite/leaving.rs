@@ -3,6 +3,8 @@
 use super::open_mpi::{ANSWER, end, finish, spread, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
+use crate::cluster::ckptd::Ckptd;
+use crate::cluster::job::ClusterJob;
 use crate::job::Failure;
 
 pub(super) const CASES: &[Case] = &[
@@ -33,15 +35,18 @@ fn mpirun_lost(stage: &Stage) -> Result<(), Failure> {
     })
 }
 
-fn leave_announced(stage: &Stage) -> Result<(), Failure> {
-    let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, &[], "nqueens")?;
+/// node3 announces its departure, and the job runs again without it.
+pub(super) fn announce(ckptd: &Ckptd, job: &mut ClusterJob<'_>) -> Result<(), Failure> {
     let left = ckptd.ckptd(0, &["leave", "node3"])?;
     check(left.status == 0, || format!("leave: {}", left.stderr))?;
     // The node may go once nothing of the job is there; the job goes on a moment later.
-    job.wait_for("the job runs again", LIMIT, |status| {
-        (status.state() == "running").then_some(())
-    })?;
+    job.wait_for("the job runs again", LIMIT, |status| (status.state() == "running").then_some(()))
+}
+
+fn leave_announced(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    announce(&ckptd, &mut job)?;
     spread(&mut job, "node3", 2)?;
     let free = crate::cluster::until("the agent has ended", LIMIT, || {
         Ok((!ckptd.agent_runs(3)?).then_some(()))

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::leaving::announce;
 use super::open_mpi::{END, end};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
@@ -89,12 +90,7 @@ fn kill(stage: &Stage, package: &str, machines: usize) -> Result<(), Failure> {
 fn leave(stage: &Stage, package: &str, machines: usize) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
     let Some(mut job) = start(stage, &ckptd, package)? else { return Ok(()) };
-    let left = ckptd.ckptd(0, &["leave", "node3"])?;
-    check(left.status == 0, || format!("leave: {}", left.stderr))?;
-    // The node may go once nothing of the job is there; the job goes on a moment later.
-    job.wait_for("the job runs again", LIMIT, |status| {
-        (status.state() == "running").then_some(())
-    })?;
+    announce(&ckptd, &mut job)?;
     ckptd.kill_node(3)?;
     finish(&ckptd, &mut job, machines)
 }
