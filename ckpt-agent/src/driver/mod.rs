@@ -73,12 +73,26 @@ pub struct AgentOptions {
     pub leave_below: Option<u8>,
     /// How jobs' traffic is encrypted; None: not at all.
     pub traffic: Option<traffic::Options>,
-    /// Whether SIGUSR1 ends it as if it were killed, with everything where it is, for one that takes over. Else the signal
-    /// means nothing: a scheduler's may be for the job.
-    pub hands_over: bool,
+    /// What signals to it mean.
+    pub signals: Signals,
     /// Whether the coordinator is looked for by multicast DNS where none of its addresses answers.
     pub discover: bool,
 }
+
+/// What signals to an agent mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signals {
+    /// SIGTERM and SIGINT tell that this machine is about to go. SIGUSR1 ends it as if it were killed, with everything where
+    /// it is, for one that takes over.
+    OfMachine,
+    /// SIGINT alone means that. A scheduler sends SIGTERM and SIGUSR1 to all machines at once, and what it tells is for the
+    /// job: an agent that left at SIGTERM would take away where its images are, in the very moment in which they are to be
+    /// kept elsewhere.
+    OfAllocation,
+}
+
+/// What the log of an agent tells when its scheduler has sent SIGTERM.
+pub const ALLOCATION_ENDS: &str = "SIGTERM: the scheduler is about to end the allocation";
 
 /// Why an agent ended, or `ckptd rsh` could not do its work.
 #[derive(Debug, thiserror::Error)]

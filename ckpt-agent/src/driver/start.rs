@@ -31,7 +31,10 @@ use super::replica::Replica;
 use super::report::{Report, Reports};
 use super::serving::Server;
 use super::tree::Lines;
-use super::{AgentError, AgentOptions, clients, coordinator, discover, host, shells, succession};
+use super::{
+    ALLOCATION_ENDS, AgentError, AgentOptions, Signals, clients, coordinator, discover, host,
+    shells, succession,
+};
 use crate::driver::traffic::{self, Jobs, Left, Traffic};
 use crate::port::{Doors, Port, address_towards};
 use crate::rewire::Wires;
@@ -211,14 +214,16 @@ async fn serve(
 ) -> Result<(), AgentError> {
     let (sender, inbox) = unbounded_channel();
     let reports = Reports::new(sender);
-    on_signal(SignalKind::terminate(), &reports, || Event::Terminate)?;
     on_signal(SignalKind::interrupt(), &reports, || Event::Terminate)?;
-    match options.hands_over {
-        true => on_signal(SignalKind::user_defined1(), &reports, || Event::HandOver)?,
-        // Caught, and nothing is done.
-        false => drop(
-            signal(SignalKind::user_defined1()).map_err(AgentError::system("catch a signal"))?,
-        ),
+    match options.signals {
+        Signals::OfMachine => {
+            on_signal(SignalKind::terminate(), &reports, || Event::Terminate)?;
+            on_signal(SignalKind::user_defined1(), &reports, || Event::HandOver)?;
+        }
+        Signals::OfAllocation => {
+            disregard(SignalKind::terminate(), || tracing::info!("{ALLOCATION_ENDS}"))?;
+            disregard(SignalKind::user_defined1(), || {})?;
+        }
     }
     let identity = Arc::new(identity(options).await?);
     let name = identity.name().clone();
@@ -379,6 +384,17 @@ fn on_signal(kind: SignalKind, reports: &Reports, event: fn() -> Event) -> Resul
     task::spawn(async move {
         while stream.recv().await.is_some() {
             reports.event(event());
+        }
+    });
+    Ok(())
+}
+
+/// Catches a signal, and does nothing but tell of it. (What is ignored instead would be ignored by all children.)
+fn disregard(kind: SignalKind, tell: fn()) -> Result<(), AgentError> {
+    let mut stream = signal(kind).map_err(AgentError::system("catch a signal"))?;
+    task::spawn(async move {
+        while stream.recv().await.is_some() {
+            tell();
         }
     });
     Ok(())

@@ -28,6 +28,9 @@ use tokio::sync::mpsc;
 /// Bytes that may wait for the user's reader before the cluster's answers are left unread.
 const MAX_WAITING: usize = 64 * 1024 * 1024;
 
+/// Where the cluster goes so soon after the job was told to end, whoever has told it so ends both.
+const ENDING: Duration = Duration::from_secs(60);
+
 /// Where a job's input comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputFrom {
@@ -119,7 +122,8 @@ struct Screen {
     accepted: Option<String>,
     /// Up to where its output has been shown.
     shown: Option<LogPlace>,
-    interrupted: bool,
+    /// When it was last told to end.
+    interrupted: Option<Instant>,
     pipe_told: bool,
 }
 
@@ -159,7 +163,7 @@ impl Screen {
             job: None,
             accepted: None,
             shown,
-            interrupted: false,
+            interrupted: None,
             pipe_told: false,
         })
     }
@@ -321,11 +325,11 @@ impl Screen {
                 return Next::Done(128 + 1);
             }
             signal if signals::is_foreign(signal) => self.tell(&Ask::Signal { signal }),
-            signal if self.job.is_none() && self.interrupted => {
+            signal if self.job.is_none() && self.interrupted.is_some() => {
                 return Next::Done(u8::try_from(128 + signal).unwrap_or(255));
             }
             signal => {
-                self.interrupted = true;
+                self.interrupted = Some(Instant::now());
                 self.tell(&Ask::Signal { signal });
             }
         }
@@ -366,6 +370,10 @@ impl Screen {
             let cause = format!("{lost}; whether it was begun is not known: see 'ckptd ls'");
             return Err(Failure::of(&self.want.what, cause));
         };
+        if self.interrupted.is_some_and(|at| at.elapsed() < ENDING) {
+            terminal::leave_raw();
+            return Err(Failure::of(&self.want.what, format!("told to end; then {lost}")));
+        }
         self.say("the connection to the cluster was lost; the job may run on; trying again");
         let since = Instant::now();
         while since.elapsed() < LOST_LIMIT {
@@ -421,10 +429,10 @@ impl Screen {
         let resume = resume_command(self.want.dir.as_deref(), &job.name);
         match (status.shell_status(), checkpoint) {
             (0, _) => {}
-            (_, Some(_)) if self.interrupted => {
+            (_, Some(_)) if self.interrupted.is_some() => {
                 eprintln!("ckptd: job {} interrupted; resume with: {resume}", job.name);
             }
-            (_, None) if self.interrupted => {
+            (_, None) if self.interrupted.is_some() => {
                 eprintln!("ckptd: job {} interrupted; it has no committed checkpoint", job.name);
             }
             (_, Some(number)) if self.want.loud => eprintln!(

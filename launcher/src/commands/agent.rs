@@ -3,7 +3,7 @@
 use super::Context;
 use crate::cli::AgentArguments;
 use crate::failure::Failure;
-use ckpt_agent::driver::{AgentOptions, run, traffic};
+use ckpt_agent::driver::{AgentOptions, Signals, run, traffic};
 use ckpt_agent::port::Wanted;
 use std::fs::File;
 use std::io::{self, Read};
@@ -51,7 +51,7 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         port: Wanted { host: arguments.listen, port: arguments.port },
         leave_below: arguments.leave_below,
         traffic,
-        hands_over: true,
+        signals: Signals::OfMachine,
         discover: arguments.discover,
     };
     run(&options).map_err(|error| Failure::of("run the agent", error))

@@ -51,7 +51,21 @@ impl Interrupts {
     /// # Errors
     /// As [`Command::spawn`]; where the kernel refuses.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
-        let held = self.before.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        Self::spawn_with(self.before, command)
+    }
+
+    /// The same, but one signal never comes to it.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    pub fn spawn_without(&self, signal: Signal, command: &mut Command) -> io::Result<Child> {
+        let mut mask = self.before;
+        mask.add(signal);
+        Self::spawn_with(mask, command)
+    }
+
+    fn spawn_with(mask: SigSet, command: &mut Command) -> io::Result<Child> {
+        let held = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let child = command.spawn();
         held.thread_set_mask()?;
         child

@@ -51,7 +51,7 @@ impl Slurm {
         }
         let idle = format!("{nodes} idle");
         let up = until("all nodes are idle", UP_LIMIT, || {
-            let listed = slurm.run(0, &["sinfo", "--noheader", "-o", "%D %T"])?;
+            let listed = slurm.run(0, &["sinfo", "--noheader", "--partition=all", "-o", "%D %T"])?;
             Ok((listed.stdout.trim() == idle).then_some(()))
         });
         up.map_err(|failure| slurm.explain(&failure))?;
@@ -134,11 +134,14 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 SlurmdTimeout=10
-KillWait=5
+KillWait=20
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 ReturnToService=2
 MpiDefault=none
 NodeName=node[1-{nodes}] CPUs=8
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=20
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=2 PreemptMode=OFF
 "
     )
 }

@@ -3,7 +3,7 @@
 use super::{must_be_private, private_folder};
 use crate::commands::{Context, tell_what_happens};
 use crate::failure::Failure;
-use ckpt_agent::driver::{AgentOptions, run};
+use ckpt_agent::driver::{AgentOptions, Signals, run};
 use ckpt_agent::port::Wanted;
 use protocol::cluster::NodeName;
 use std::io::{self, ErrorKind, Read};
@@ -50,7 +50,7 @@ pub fn perform(context: &Context, slots: &[u32]) -> Result<u8, Failure> {
         port: Wanted { host: None, port: None },
         leave_below: None,
         traffic: None,
-        hands_over: false,
+        signals: Signals::OfAllocation,
         discover: false,
     };
     let ended = run(&options).map_err(|error| Failure::of("run the agent", error));

@@ -5,6 +5,7 @@ use crate::client::refusal::unexpected;
 use crate::cluster::{Cluster, coordinator_folder};
 use crate::commands::interrupts::Interrupts;
 use crate::failure::Failure;
+use ckpt_agent::driver::ALLOCATION_ENDS;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, User};
 use protocol::cluster::client::{Answer, Ask};
@@ -37,6 +38,8 @@ const OF_OTHER_STEPS: [&str; 10] = [
 ];
 /// How srun tells that a task has ended with a failure.
 const AN_END: &str = "Exited with exit code";
+/// What ends the coordinator, to which SIGTERM never comes.
+const OF_COORDINATOR: Signal = Signal::SIGINT;
 /// How long members may take to join with the token.
 const TOKEN_VALID_S: u64 = 3600;
 /// Of what the agents' step has said, so many lines are told.
@@ -67,7 +70,7 @@ impl Daemons {
         match agents {
             Ok(agents) => Ok(Self { folder: folder.to_owned(), coordinator, agents }),
             Err(error) => {
-                end(&mut coordinator);
+                end(&mut coordinator, OF_COORDINATOR);
                 Err(error)
             }
         }
@@ -133,6 +136,12 @@ impl Daemons {
         lines[last..].iter().map(|line| format!("\n  {line}")).collect()
     }
 
+    /// Whether Slurm has told the agents that it is about to end the allocation.
+    pub fn allocation_ends(&self) -> bool {
+        let text = std::fs::read_to_string(log(&self.folder, "agents")).unwrap_or_default();
+        text.contains(ALLOCATION_ENDS)
+    }
+
     /// What agents and coordinator have said of what went wrong.
     pub fn said(&self) -> String {
         let text = std::fs::read_to_string(log(&self.folder, "coordinator")).unwrap_or_default();
@@ -154,8 +163,8 @@ impl Daemons {
             }
             std::thread::sleep(LOOK);
         }
-        end(&mut self.agents);
-        end(&mut self.coordinator);
+        end(&mut self.agents, Signal::SIGTERM);
+        end(&mut self.coordinator, OF_COORDINATOR);
     }
 
     /// Jobs go first: who leaves would have their images copied to others.
@@ -191,13 +200,13 @@ impl Drop for Daemons {
     }
 }
 
-/// Ends a child in order, or after a while in any case.
-fn end(child: &mut Child) {
+/// Ends a child in order by that signal, or after a while in any case.
+fn end(child: &mut Child, signal: Signal) {
     if matches!(child.try_wait(), Ok(Some(_))) {
         return;
     }
     if let Ok(pid) = i32::try_from(child.id()) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        let _ = kill(Pid::from_raw(pid), signal);
     }
     if !wait_for(child) {
         let _ = child.kill();
@@ -241,7 +250,9 @@ fn start_coordinator(own: &Path, folder: &Path, interrupts: &Interrupts) -> Resu
         .stderr(File::create(log(folder, "coordinator")).map_err(failed)?)
         // What is typed is for the job.
         .process_group(0);
-    let mut child = interrupts.spawn(&mut command).map_err(failed)?;
+    // Slurm tells all that is in an allocation to end, and kills it a while later: until then it is needed.
+    let child = interrupts.spawn_without(Signal::SIGTERM, &mut command);
+    let mut child = child.map_err(failed)?;
     // Its first line says that it listens.
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
@@ -250,7 +261,7 @@ fn start_coordinator(own: &Path, folder: &Path, interrupts: &Interrupts) -> Resu
     if line.contains("listens") {
         return Ok(child);
     }
-    end(&mut child);
+    end(&mut child, OF_COORDINATOR);
     let said = std::fs::read_to_string(log(folder, "coordinator")).unwrap_or_default();
     let said = said.lines().last().unwrap_or("it has ended");
     Err(failed(io::Error::other(said.trim().to_owned())))
@@ -308,7 +319,7 @@ fn start_agents(
         None => Ok(()),
     };
     if let Err(error) = written {
-        end(&mut child);
+        end(&mut child, Signal::SIGTERM);
         return Err(failed(error));
     }
     Ok(child)

@@ -65,10 +65,12 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
     if status.is_err() {
         eprint!("{}", daemons.said());
     }
+    // Such as by preemption, which a job does not survive; what is kept of it goes on.
+    let is_cut_off = !matches!(status, Ok(0)) && daemons.allocation_ends();
     drop(daemons);
     drop(folder);
     let was_told = came.is_some_and(|came| is_awaited && i32::from(came) == signal);
-    if arguments.requeue && (was_told || last.is_taken()) {
+    if arguments.requeue && (was_told || is_cut_off || last.is_taken()) {
         requeue(&allocation)?;
     }
     match came {

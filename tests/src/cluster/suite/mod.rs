@@ -28,6 +28,7 @@ mod runtimes;
 mod sealed;
 mod shells;
 mod slurm;
+mod slurm_ends;
 mod speeds;
 mod stage;
 mod traffic;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<Case> {
         runtimes::CASES,
         packaged::CASES,
         slurm::CASES,
+        slurm_ends::CASES,
         fallback::CASES,
         damage::CASES,
         shells::CASES,

@@ -45,7 +45,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Six ranks, which go on until they are told to end.
-fn script(stage: &Stage, slurm: &Slurm) -> Result<String, Failure> {
+pub(super) fn script(stage: &Stage, slurm: &Slurm) -> Result<String, Failure> {
     let queens = slurm.cluster().share(stage.program("nqueens")?)?;
     let text = format!(
         "#!/bin/bash
@@ -59,13 +59,13 @@ echo \"status $?\"
 }
 
 /// A job of sbatch's.
-struct Batch<'s> {
+pub(super) struct Batch<'s> {
     slurm: &'s Slurm,
-    number: String,
+    pub(super) number: String,
 }
 
 impl<'s> Batch<'s> {
-    fn submit(slurm: &'s Slurm, script: &str) -> Result<Self, Failure> {
+    pub(super) fn submit(slurm: &'s Slurm, script: &str) -> Result<Self, Failure> {
         let mut submitted = slurm.begin(0, &["sbatch", "--parsable", script])?;
         let status = submitted.wait(JOB_LIMIT)?;
         let number = submitted.output().trim().to_owned();
@@ -73,19 +73,19 @@ impl<'s> Batch<'s> {
         Ok(Self { slurm, number })
     }
 
-    fn file(&self, kind: &str) -> String {
+    pub(super) fn file(&self, kind: &str) -> String {
         let path = self.slurm.cluster().folder().join("shared").join(USER);
         fs::read_to_string(path.join(format!("{kind}.{}", self.number))).unwrap_or_default()
     }
 
-    fn wait_for(&self, kind: &str, text: &str, limit: Duration) -> Result<(), Failure> {
+    pub(super) fn wait_for(&self, kind: &str, text: &str, limit: Duration) -> Result<(), Failure> {
         let seen = until(&format!("{kind} of the job has {text:?}"), limit, || {
             Ok(self.file(kind).contains(text).then_some(()))
         });
         seen.map_err(|failure| self.explain(&failure))
     }
 
-    fn explain(&self, failure: &Failure) -> Failure {
+    pub(super) fn explain(&self, failure: &Failure) -> Failure {
         let (out, err) = (self.file("out"), self.file("err"));
         let shown = self.slurm.run(0, &["scontrol", "show", "job", &self.number]);
         let shown = shown.map_or_else(|error| error.0, |shown| shown.stdout);
@@ -94,7 +94,7 @@ impl<'s> Batch<'s> {
     }
 
     /// Waits until the ranks work on all nodes, and for two checkpoints after that.
-    fn wait_for_checkpoints(&self) -> Result<(), Failure> {
+    pub(super) fn wait_for_checkpoints(&self) -> Result<(), Failure> {
         self.wait_for("out", "rank 5 of 6 on node3", JOB_LIMIT)?;
         let mut first = None;
         let seen = until("two more checkpoints are committed", JOB_LIMIT, || {
@@ -118,8 +118,24 @@ impl<'s> Batch<'s> {
         Ok(numbers.filter_map(|checkpoint| checkpoint["checkpoint"].as_u64()).max())
     }
 
+    /// Has scontrol do something to it.
+    pub(super) fn order(&self, what: &str) -> Result<(), Failure> {
+        let done = self.slurm.run(0, &["scontrol", what, &self.number])?;
+        check(done.status == 0, || format!("scontrol {what}: {}", done.stderr))
+    }
+
+    /// Waits until scontrol tells all of this about it.
+    pub(super) fn wait_for_state(&self, parts: &[&str]) -> Result<(), Failure> {
+        let show = ["scontrol", "--oneliner", "show", "job", &self.number];
+        let seen = until(&format!("the job is {parts:?}"), JOB_LIMIT, || {
+            let shown = self.slurm.run(0, &show)?.stdout;
+            Ok(parts.iter().all(|part| shown.contains(part)).then_some(()))
+        });
+        seen.map_err(|failure| self.explain(&failure))
+    }
+
     /// Tells the ranks to end; the answer must be right.
-    fn finish(&self) -> Result<(), Failure> {
+    pub(super) fn finish(&self) -> Result<(), Failure> {
         self.slurm.cluster().share_script("end", "")?;
         self.wait_for("out", "status ", JOB_LIMIT)?;
         let out = self.file("out");
@@ -138,7 +154,10 @@ fn plain(stage: &Stage) -> Result<(), Failure> {
 
 /// No process of a job, and no folder of ckptd's. (A job's own folder stays where it is not empty, as on any cluster: what the
 /// run time had in it on a node that others came to.)
-fn nothing_left(slurm: &Slurm, numbers: impl IntoIterator<Item = usize>) -> Result<(), Failure> {
+pub(super) fn nothing_left(
+    slurm: &Slurm,
+    numbers: impl IntoIterator<Item = usize>,
+) -> Result<(), Failure> {
     for number in numbers {
         let look = "ls -d /tmp/ckptd-slurm-*; pgrep -l 'ckptd|orted|mpirun|nqueens'";
         let left = slurm.run(number, &["sh", "-c", look])?;
@@ -242,13 +261,7 @@ exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v \\
     let signal = ["scancel", "--signal=USR1", "--batch", &job.number];
     check(slurm.run(0, &signal)?.status == 0, || "the job can't be told".to_owned())?;
     job.wait_for("err", "the job is kept in", JOB_LIMIT)?;
-    let show = ["scontrol", "--oneliner", "show", "job", &job.number];
-    let shown = |parts: &[&str]| -> Result<Option<()>, Failure> {
-        let shown = slurm.run(0, &show)?.stdout;
-        Ok(parts.iter().all(|part| shown.contains(part)).then_some(()))
-    };
-    let waits = until("the job is in the queue", JOB_LIMIT, || shown(&["JobState=PENDING"]));
-    waits.map_err(|failure| job.explain(&failure))?;
+    job.wait_for_state(&["JobState=PENDING"])?;
     // It asks for what it had the first time, of which there is less now.
     let id = format!("JobId={}", job.number);
     let less = ["scontrol", "update", &id, "NumTasks=4", "NumNodes=2"];
@@ -257,8 +270,7 @@ exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v \\
     slurm.cluster().share_script("end", "")?;
     job.wait_for("out", ANSWER, JOB_LIMIT)?;
     let right = ["JobState=COMPLETED", "ExitCode=0:0", "Restarts=1", "NodeList=node[1-2]"];
-    let over = until("the job is completed", JOB_LIMIT, || shown(&right));
-    over.map_err(|failure| job.explain(&failure))?;
+    job.wait_for_state(&right)?;
     let home = slurm.cluster().folder().join("shared").join(USER);
     let left: Vec<String> = fs::read_dir(home)
         .into_iter()

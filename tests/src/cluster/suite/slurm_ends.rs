@@ -1,0 +1,115 @@
+//! How allocations of Slurm end, and what is done to them before.
+
+use std::time::Duration;
+
+use super::open_mpi::{ANSWER, END};
+use super::slurm::{Batch, nothing_left, script};
+use super::stage::{JOB_LIMIT, LIMIT, Stage};
+use super::{Case, check};
+use crate::cluster::slurm::{Slurm, USER};
+use crate::cluster::until;
+use crate::job::Failure;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "slurm-suspended",
+        about: "Slurm: a job is suspended for longer than members may be silent, and goes on where it was",
+        run: suspended,
+    },
+    Case {
+        name: "slurm-cancelled",
+        about: "Slurm: a job is cancelled; nothing of it is left on any node",
+        run: cancelled,
+    },
+    Case {
+        name: "slurm-time-limit",
+        about: "Slurm: a job comes near its time limit, is kept, requeued by Slurm's own signal, and goes on",
+        run: time_limit,
+    },
+    Case {
+        name: "slurm-preempted",
+        about: "Slurm: a job of higher priority takes the nodes; what they were taken from goes on after it",
+        run: preempted,
+    },
+];
+
+/// Longer than a member may be silent.
+const SILENCE: Duration = Duration::from_secs(20);
+
+fn suspended(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let job = Batch::submit(&slurm, &script(stage, &slurm)?)?;
+    job.wait_for_checkpoints()?;
+    job.order("suspend")?;
+    std::thread::sleep(SILENCE);
+    job.order("resume")?;
+    job.wait_for_checkpoints()?;
+    job.finish()?;
+    let told = job.file("err");
+    check(!told.contains("is gone"), || job.explain(&Failure("a node was lost".into())).0)?;
+    nothing_left(&slurm, 1..=3)
+}
+
+fn cancelled(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let job = Batch::submit(&slurm, &script(stage, &slurm)?)?;
+    job.wait_for_checkpoints()?;
+    let cancel = slurm.run(0, &["scancel", &job.number])?;
+    check(cancel.status == 0, || cancel.stderr.clone())?;
+    job.wait_for_state(&["JobState=CANCELLED"])?;
+    // Agents are killed by Slurm: what they had on their disks stays.
+    for number in 1..=3 {
+        let ended = until("no process of it is left", JOB_LIMIT, || {
+            let look = "pgrep -l 'ckptd|orted|mpirun|nqueens'";
+            let left = slurm.run(number, &["sh", "-c", look])?;
+            Ok(left.stdout.is_empty().then_some(()))
+        });
+        ended.map_err(|failure| job.explain(&failure))?;
+    }
+    Ok(())
+}
+
+/// A script of a job that is kept and requeued, with these options for sbatch.
+fn kept(stage: &Stage, slurm: &Slurm, options: &str) -> Result<String, Failure> {
+    let queens = slurm.cluster().share(stage.program("nqueens")?)?;
+    let text = format!(
+        "#!/bin/bash
+#SBATCH --nodes=3 --ntasks-per-node=2 --requeue --open-mode=append --output=out.%j --error=err.%j {options}
+exec ckptd slurm run --store /mnt/shared/{USER} --requeue --name queens --interval 1 -v \\
+    mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 {queens} 13 --ballast 16 --chat 40 --until {END}
+"
+    );
+    slurm.cluster().share_script("kept.sh", &text)
+}
+
+/// Lets a job that goes on come to its end.
+fn finish_kept(slurm: &Slurm, job: &Batch<'_>) -> Result<(), Failure> {
+    job.wait_for("err", "the job goes on from checkpoint", JOB_LIMIT)?;
+    slurm.cluster().share_script("end", "")?;
+    job.wait_for("out", ANSWER, JOB_LIMIT)?;
+    job.wait_for_state(&["JobState=COMPLETED", "ExitCode=0:0", "Restarts=1"])
+}
+
+fn time_limit(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    // Slurm looks once in a while, up to a minute early.
+    let script = kept(stage, &slurm, "--time=2 --signal=B:USR1@40")?;
+    let job = Batch::submit(&slurm, &script)?;
+    job.wait_for("err", "the job is kept in", JOB_LIMIT + LIMIT)?;
+    finish_kept(&slurm, &job)
+}
+
+fn preempted(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let job = Batch::submit(&slurm, &kept(stage, &slurm, "")?)?;
+    job.wait_for_checkpoints()?;
+    let text = "#!/bin/bash
+#SBATCH --partition=urgent --nodes=3 --exclusive --output=out.%j --error=err.%j
+srun hostname
+echo \"status $?\"
+";
+    let script = slurm.cluster().share_script("urgent.sh", text)?;
+    let urgent = Batch::submit(&slurm, &script)?;
+    urgent.wait_for("out", "status 0", JOB_LIMIT)?;
+    finish_kept(&slurm, &job)
+}
