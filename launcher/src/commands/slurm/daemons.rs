@@ -5,7 +5,6 @@ use crate::client::refusal::unexpected;
 use crate::cluster::{Cluster, coordinator_folder};
 use crate::commands::interrupts::Interrupts;
 use crate::failure::Failure;
-use ckpt_agent::driver::ALLOCATION_ENDS;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, User};
 use protocol::cluster::client::{Answer, Ask};
@@ -136,10 +135,9 @@ impl Daemons {
         lines[last..].iter().map(|line| format!("\n  {line}")).collect()
     }
 
-    /// Whether Slurm has told the agents that it is about to end the allocation.
-    pub fn allocation_ends(&self) -> bool {
-        let text = std::fs::read_to_string(log(&self.folder, "agents")).unwrap_or_default();
-        text.contains(ALLOCATION_ENDS)
+    /// The log of the agents.
+    pub fn agents_log(&self) -> PathBuf {
+        log(&self.folder, "agents")
     }
 
     /// What agents and coordinator have said of what went wrong.

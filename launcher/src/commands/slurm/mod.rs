@@ -3,6 +3,7 @@
 mod agent;
 mod allocation;
 mod daemons;
+mod notice;
 mod store;
 
 use super::interrupts::Interrupts;
@@ -15,7 +16,11 @@ use crate::failure::Failure;
 use crate::jobs::StateDir;
 use allocation::Allocation;
 use daemons::Daemons;
+use notice::Notice;
 use nix::sys::signal::Signal;
+use protocol::agent::CheckpointNumber;
+use protocol::cluster::client::Ask;
+use serde_json::Value;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -50,6 +55,8 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
     let folder = Folder::make(context, &allocation)?;
     let mut daemons = Daemons::start(&allocation, &folder.0, &interrupts)?;
     let mut came = daemons.wait_for_members(&allocation, arguments.wait, &mut interrupts)?;
+    let notice = Notice::watch(daemons.agents_log());
+    let notice = notice.map_err(|error| Failure::of("watch the agents", error))?;
     let mut status = Ok(then_exit);
     if came.is_none() {
         let inside = folder.inside(context)?;
@@ -57,7 +64,7 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
         drop(interrupts);
         if came.is_none() {
             status = match &store {
-                Some(store) => run_from(&inside, store, arguments.run, &last),
+                Some(store) => run_from(&inside, store, arguments.run, &last, &notice),
                 None => run::perform(&inside, arguments.run),
             };
         }
@@ -66,7 +73,8 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
         eprint!("{}", daemons.said());
     }
     // Such as by preemption, which a job does not survive; what is kept of it goes on.
-    let is_cut_off = !matches!(status, Ok(0)) && daemons.allocation_ends();
+    let is_cut_off = !matches!(status, Ok(0)) && notice.at_ms().is_some();
+    drop(notice);
     drop(daemons);
     drop(folder);
     let was_told = came.is_some_and(|came| is_awaited && i32::from(came) == signal);
@@ -97,6 +105,7 @@ fn run_from(
     store: &Store,
     mut arguments: RunArguments,
     last: &LastCheckpoint,
+    notice: &Notice,
 ) -> Result<u8, Failure> {
     let status = if store.has_job()? {
         store.bring(context)?;
@@ -117,7 +126,10 @@ fn run_from(
         store.remove()?;
         return Ok(0);
     }
-    match store.keep(context) {
+    // The job's own checkpoint of before was whole.
+    let only = notice.at_ms().filter(|_| !last.is_taken());
+    let only = only.map(|at_ms| untouched(context, store.name(), at_ms)).transpose();
+    match only.and_then(|only| store.keep(context, only)) {
         // The job's own end is what is told then; where it was not to end, the loss is.
         Err(error) if !last.is_taken() => {
             eprintln!("ckptd: {error}");
@@ -125,6 +137,17 @@ fn run_from(
         }
         kept => kept.and(status),
     }
+}
+
+/// The job's newest checkpoint from before Slurm told its processes to end.
+fn untouched(context: &Context, job: &str, at_ms: u64) -> Result<CheckpointNumber, Failure> {
+    let what = format!("keep {job}");
+    let cluster = context.cluster()?.ok_or_else(|| Failure::of(&what, "its agent has gone"))?;
+    let status = cluster.listing(&what, &Ask::Status { job: Some(job.to_owned()) })?;
+    let listed = status.get("checkpoints").and_then(Value::as_array).into_iter().flatten();
+    let records = listed.filter_map(|record| protocol::json::of_value(record).ok());
+    let cause = "it has no checkpoint from before Slurm told it to end";
+    notice::untouched(records, at_ms).ok_or_else(|| Failure::of(&what, cause))
 }
 
 /// Puts the batch job into the queue again, which ends this one.

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::jobs::check_name;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use protocol::agent::CheckpointNumber;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -100,16 +101,17 @@ impl Store {
         }
     }
 
-    /// Keeps the job's newest checkpoint: the one before stays until this one is whole and durable.
+    /// Keeps a checkpoint of the job, its newest unless one is named: the one kept before stays until this one is whole and
+    /// durable.
     ///
     /// # Errors
     /// Full disks and their like.
-    pub fn keep(&self, context: &Context) -> Result<(), Failure> {
+    pub fn keep(&self, context: &Context, only: Option<CheckpointNumber>) -> Result<(), Failure> {
         let what = format!("keep {} in {}", self.name, self.archive.display());
         let failed = |error: io::Error| Failure::of(&what, error);
         let draft = self.archive.with_extension(format!("{ENDING}.{}", std::process::id()));
         let arguments = ExportArguments {
-            job: self.name.clone(),
+            job: only.map_or(self.name.clone(), |only| format!("{}@{only}", self.name)),
             file: draft.clone(),
             recipients: RecipientArguments::default(),
         };

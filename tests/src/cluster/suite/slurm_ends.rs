@@ -93,7 +93,7 @@ fn finish_kept(slurm: &Slurm, job: &Batch<'_>) -> Result<(), Failure> {
 fn time_limit(stage: &Stage) -> Result<(), Failure> {
     let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
     // Slurm looks once in a while, up to a minute early.
-    let script = kept(stage, &slurm, "--time=2 --signal=B:USR1@40")?;
+    let script = kept(stage, &slurm, "--time=2 --signal=B:USR1@70")?;
     let job = Batch::submit(&slurm, &script)?;
     job.wait_for("err", "the job is kept in", JOB_LIMIT + LIMIT)?;
     finish_kept(&slurm, &job)
