@@ -41,10 +41,13 @@ pub fn run(
     let what = format!("run {}", program.to_string_lossy());
     let settings = changed(JobSettings::default(), &arguments.options)?;
     let settings = JobSettings { cpu_baseline: arguments.cpu_baseline, ..settings };
-    if let Some(launcher) = &launcher {
-        let nodes = cluster.listing(&what, &Ask::Nodes)?;
-        let command = &mut arguments.command;
-        mpi::launch(launcher, command, &directory, &nodes, &settings, &mut environment);
+    let nodes = cluster.listing(&what, &Ask::Nodes)?;
+    match &launcher {
+        Some(launcher) => {
+            let command = &mut arguments.command;
+            mpi::launch(launcher, command, &directory, &nodes, &settings, &mut environment);
+        }
+        None => mpi::launch_within(&nodes, &settings, &mut environment),
     }
     let (mut launch, input) = launch(arguments.command, environment, directory, arguments.detach);
     launch.kept = kept;

@@ -10,7 +10,7 @@ use crate::jobs::{JobFolder, JobSettings};
 use crate::mpi;
 use crate::session::{self, Begin, Session};
 use protocol::launch::{Kept, LaunchSpec};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
@@ -72,11 +72,8 @@ fn perform_in(
     if let Some(cluster) = cluster {
         telling::refuse_trace(&arguments.options, ON_A_CLUSTER)?;
         let launcher = mpi::recognise(&program, &found);
-        if let Some(launcher) = launcher.as_ref().filter(|_| !keeps_nodes_together(&arguments)) {
-            let caution = mpi::separate(launcher, mpi::Reach::Cluster, &mut environment);
-            if let Some(text) = caution.filter(|_| !arguments.options.quiet) {
-                eprintln!("ckptd: {text}");
-            }
+        if !keeps_nodes_together(&arguments) {
+            separate(launcher.as_ref(), arguments.options.quiet, &mut environment);
         }
         let prepared = Prepared { launcher, directory, environment, kept };
         return clustered::run(context, &cluster, arguments, prepared);
@@ -86,6 +83,19 @@ fn perform_in(
     let launcher = mpi::recognise(&program, &found);
     let prepared = Prepared { launcher, directory, environment, kept };
     run_here(context, arguments, prepared, begins)
+}
+
+/// On a cluster, where each process may come to be on another machine.
+fn separate(
+    launcher: Option<&mpi::Found>,
+    quiet: bool,
+    environment: &mut Vec<(OsString, OsString)>,
+) {
+    let Some(launcher) = launcher else { return mpi::separate_within(environment) };
+    let caution = mpi::separate(launcher, mpi::Reach::Cluster, environment);
+    if let Some(text) = caution.filter(|_| !quiet) {
+        eprintln!("ckptd: {text}");
+    }
 }
 
 fn keeps_nodes_together(arguments: &RunArguments) -> bool {

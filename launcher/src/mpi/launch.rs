@@ -1,7 +1,7 @@
 //! What launchers of MPI jobs are told, so that their daemons start under the agents.
 
 use super::separate::set;
-use super::{Found, RunTime, find_program};
+use super::{Found, RunTime, Setting, find_program};
 use protocol::cluster::settings::{JobSettings, Traffic, Trust};
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
@@ -24,11 +24,10 @@ pub fn launch(
     settings: &JobSettings,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
-    let in_slurm = environment.iter().any(|(name, _)| name == "SLURM_JOB_ID");
+    let in_slurm = is_in_slurm(environment);
     if in_slurm {
         forget_slurm(environment);
     }
-    let own = std::env::current_exe().unwrap_or_else(|_| "ckptd".into()).into_os_string();
     let profile = launcher.run_time.profile();
     let by_variable =
         profile.host_variables.iter().any(|name| environment.iter().any(|(set, _)| set == name));
@@ -36,16 +35,83 @@ pub fn launch(
     let arguments = command.get(1..).unwrap_or_default();
     let by_option = names_hosts(arguments, profile.host_options, path.as_deref(), directory);
     let hosts = if by_variable || by_option { Vec::new() } else { hosts(nodes, settings) };
-    let told = match launcher.run_time {
-        RunTime::OpenMpi4 => open_mpi_4(own, &hosts),
-        RunTime::OpenMpi5 => open_mpi_5(own, &hosts, command),
-        RunTime::Mpich => hydra(&MPICH, own, &hosts, command),
-        RunTime::IntelMpi => hydra(&INTEL, own, &hosts, command),
+    if !hosts.is_empty() {
+        name_hosts(launcher.run_time, &hosts, command, environment);
+    }
+    set_daemons(launcher.run_time, environment);
+    if in_slurm {
+        set_fixed(profile.hosts_not_by_slurm, environment);
+    }
+}
+
+/// The same for what is no launcher but may call one, as a script does: whichever it calls, its daemons start by `ckptd rsh`.
+/// In an allocation of Slurm, launchers find the hosts there, which are the members; else Open MPI 4 alone can be told of them
+/// in the environment.
+pub fn launch_within(
+    nodes: &Value,
+    settings: &JobSettings,
+    environment: &mut Vec<(OsString, OsString)>,
+) {
+    let in_slurm = is_in_slurm(environment);
+    if in_slurm {
+        forget_slurm(environment);
+    }
+    let hosts = hosts(nodes, settings);
+    if !in_slurm && !hosts.is_empty() {
+        name_hosts(RunTime::OpenMpi4, &hosts, &mut Vec::new(), environment);
+    }
+    for run_time in RunTime::ALL {
+        set_daemons(run_time, environment);
+    }
+}
+
+fn is_in_slurm(environment: &[(OsString, OsString)]) -> bool {
+    environment.iter().any(|(name, _)| name == "SLURM_JOB_ID")
+}
+
+/// Tells a run time where its daemons start, and how.
+fn set_daemons(run_time: RunTime, environment: &mut Vec<(OsString, OsString)>) {
+    let own = std::env::current_exe().unwrap_or_else(|_| "ckptd".into()).into_os_string();
+    let told = match run_time {
+        RunTime::OpenMpi4 => open_mpi_4(own),
+        RunTime::OpenMpi5 => open_mpi_5(own),
+        RunTime::Mpich => hydra(&MPICH, own),
+        RunTime::IntelMpi => hydra(&INTEL, own),
     };
     set(told.into_iter(), environment);
-    if in_slurm {
-        let own = profile.not_by_slurm.iter();
-        set(own.map(|(name, value)| (*name, value.into())), environment);
+    if is_in_slurm(environment) {
+        set_fixed(run_time.profile().daemons_not_by_slurm, environment);
+    }
+}
+
+fn set_fixed(settings: &[Setting], environment: &mut Vec<(OsString, OsString)>) {
+    set(settings.iter().map(|(name, value)| (*name, value.into())), environment);
+}
+
+/// Tells a run time the hosts, in its environment where it reads them there, else by options of its launcher.
+fn name_hosts(
+    run_time: RunTime,
+    hosts: &[Host],
+    command: &mut Vec<OsString>,
+    environment: &mut Vec<(OsString, OsString)>,
+) {
+    let hosts = with_slots(hosts);
+    match run_time {
+        RunTime::OpenMpi4 => {
+            set(std::iter::once(("OMPI_MCA_orte_default_dash_host", hosts)), environment);
+        }
+        // PRRTE reads none from a variable: prte_default_dash_host is taken from files alone, seen with 5.0.11. Each of
+        // several programs, between which a colon stands, has hosts of its own.
+        RunTime::OpenMpi5 => {
+            let starts = (1..command.len()).rev().filter(|at| command[at - 1] == ":");
+            let starts: Vec<usize> = starts.chain([1]).collect();
+            for at in starts {
+                command.splice(at..at, ["--host".into(), hosts.clone()]);
+            }
+        }
+        RunTime::Mpich | RunTime::IntelMpi => {
+            command.splice(1..1, ["-hosts".into(), hosts]);
+        }
     }
 }
 
@@ -81,35 +147,26 @@ fn with_slots(hosts: &[Host]) -> OsString {
     hosts.join(",").into()
 }
 
-fn open_mpi_4(own: OsString, hosts: &[Host]) -> Told {
-    let mut told = vec![
+fn open_mpi_4(own: OsString) -> Told {
+    vec![
         ("OMPI_MCA_plm_rsh_agent", remote_shell(own)),
         // mpirun starts all daemons itself: the others' machines need not find ckptd.
         ("OMPI_MCA_plm_rsh_no_tree_spawn", "1".into()),
-        // A first connection after a move would go to where the peer was, with shared memory, too.
-        ("OMPI_MCA_mpi_preconnect_mpi", "1".into()),
-    ];
-    if !hosts.is_empty() {
-        told.push(("OMPI_MCA_orte_default_dash_host", with_slots(hosts)));
-    }
-    told
+        preconnect(),
+    ]
 }
 
-/// The same things by other names: its daemons are PRRTE's, which reads no hosts from a variable
-/// (prte_default_dash_host is taken from files alone, seen with 5.0.11).
-fn open_mpi_5(own: OsString, hosts: &[Host], command: &mut Vec<OsString>) -> Told {
-    if !hosts.is_empty() {
-        // Each of several programs, between which a colon stands, has hosts of its own.
-        let starts = (1..command.len()).rev().filter(|at| command[at - 1] == ":");
-        let starts: Vec<usize> = starts.chain([1]).collect();
-        for at in starts {
-            command.splice(at..at, ["--host".into(), with_slots(hosts)]);
-        }
-    }
+/// A first connection after a move would go to where the peer was, with shared memory, too.
+fn preconnect() -> (&'static str, OsString) {
+    ("OMPI_MCA_mpi_preconnect_mpi", "1".into())
+}
+
+/// The same things by other names: its daemons are PRRTE's.
+fn open_mpi_5(own: OsString) -> Told {
     vec![
         ("PRTE_MCA_plm_ssh_agent", remote_shell(own)),
         ("PRTE_MCA_plm_ssh_no_tree_spawn", "1".into()),
-        ("OMPI_MCA_mpi_preconnect_mpi", "1".into()),
+        preconnect(),
     ]
 }
 
@@ -122,11 +179,7 @@ const INTEL: Names = [
     "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
 ];
 
-fn hydra(names: &Names, own: OsString, hosts: &[Host], command: &mut Vec<OsString>) -> Told {
-    if !hosts.is_empty() {
-        // No variable holds them.
-        command.splice(1..1, ["-hosts".into(), with_slots(hosts)]);
-    }
+fn hydra(names: &Names, own: OsString) -> Told {
     let [way, program, argument] = *names;
     // Its way with rsh: with ssh it would add an option.
     vec![(way, "rsh".into()), (program, own), (argument, "rsh".into())]
@@ -238,6 +291,28 @@ mod tests {
         let expected =
             ["mpirun", "--host", "a:2", "-n", "1", "sh", ":", "--host", "a:2", "-n", "2", "sh"];
         assert_eq!(command, expected);
+    }
+
+    #[test]
+    fn a_script_may_call_any_launcher() {
+        let nodes = json!([{"name": "a", "slots": 2, "state": "alive", "trust": "root"}]);
+        let of = |mut environment: Vec<(OsString, OsString)>| {
+            launch_within(&nodes, &JobSettings::default(), &mut environment);
+            move |name: &str| -> Option<String> {
+                let found = environment.iter().find(|(set, _)| set == name)?;
+                Some(found.1.to_string_lossy().into_owned())
+            }
+        };
+        let plain = of(Vec::new());
+        assert_eq!(plain("OMPI_MCA_orte_default_dash_host").as_deref(), Some("a:2"));
+        for name in ["HYDRA_LAUNCHER", "I_MPI_HYDRA_BOOTSTRAP"] {
+            assert_eq!(plain(name).as_deref(), Some("rsh"), "{name}");
+        }
+        assert_eq!(plain("OMPI_MCA_plm"), None);
+        let in_slurm = of(vec![("SLURM_JOB_ID".into(), "7".into())]);
+        assert_eq!(in_slurm("OMPI_MCA_orte_default_dash_host"), None);
+        let way = [in_slurm("OMPI_MCA_plm"), in_slurm("PRTE_MCA_plm"), in_slurm("HYDRA_RMK")];
+        assert_eq!(way, [Some("rsh".to_owned()), Some("ssh".to_owned()), None]);
     }
 
     #[test]

@@ -14,9 +14,9 @@ pub mod report;
 mod separate;
 mod version;
 
-pub use launch::launch;
+pub use launch::{launch, launch_within};
 pub use recognise::{Found, find_program, recognise};
-pub use separate::{Reach, separate};
+pub use separate::{Reach, separate, separate_within};
 
 /// Run times whose launchers are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,11 @@ pub enum RunTime {
     Mpich,
     /// Intel MPI: a hydra of its own.
     IntelMpi,
+}
+
+impl RunTime {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::OpenMpi4, Self::OpenMpi5, Self::Mpich, Self::IntelMpi];
 }
 
 /// A setting by an environment variable.

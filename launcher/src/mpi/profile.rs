@@ -12,8 +12,10 @@ pub struct Profile {
     pub separable: &'static [Setting],
     /// Whether that is set where all ranks stay on one machine, too.
     pub alone: bool,
-    /// In an allocation of Slurm: it starts no daemons by srun, behind ckptd's back, and takes no hosts from there.
-    pub not_by_slurm: &'static [Setting],
+    /// In an allocation of Slurm: it starts no daemons by srun, behind ckptd's back.
+    pub daemons_not_by_slurm: &'static [Setting],
+    /// In an allocation of Slurm: it takes no hosts from there.
+    pub hosts_not_by_slurm: &'static [Setting],
     /// Options and variables by which a user names the hosts.
     pub host_options: &'static [&'static str],
     /// As above.
@@ -37,7 +39,8 @@ const OPEN_MPI_4: Profile = Profile {
         ("OMPI_MCA_hwloc_base_binding_policy", "none"),
     ],
     alone: true,
-    not_by_slurm: &[("OMPI_MCA_plm", "rsh"), ("OMPI_MCA_ras", "^slurm")],
+    daemons_not_by_slurm: &[("OMPI_MCA_plm", "rsh")],
+    hosts_not_by_slurm: &[("OMPI_MCA_ras", "^slurm")],
     host_options: &["host", "H", "hostfile", "machinefile", "default-hostfile"],
     host_variables: &["OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_default_dash_host"],
     transport: "TCP (ob1, btl self,tcp)",
@@ -57,7 +60,8 @@ const OPEN_MPI_5: Profile = Profile {
         ("PRTE_MCA_hwloc_default_binding_policy", "none"),
     ],
     alone: true,
-    not_by_slurm: &[("PRTE_MCA_plm", "ssh"), ("PRTE_MCA_ras", "^slurm")],
+    daemons_not_by_slurm: &[("PRTE_MCA_plm", "ssh")],
+    hosts_not_by_slurm: &[("PRTE_MCA_ras", "^slurm")],
     host_options: &["host", "H", "hostfile", "machinefile", "default-hostfile"],
     host_variables: &["PRTE_MCA_prte_default_hostfile"],
     transport: "TCP (ob1, btl self,tcp)",
@@ -72,7 +76,9 @@ const MPICH: Profile = Profile {
     separable: &[("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")],
     // They stay together anyway, and many a version may hang at its end without shared memory.
     alone: false,
-    not_by_slurm: &[("HYDRA_RMK", "user")],
+    // Its launcher is told in any case.
+    daemons_not_by_slurm: &[],
+    hosts_not_by_slurm: &[("HYDRA_RMK", "user")],
     host_options: &["f", "hostfile", "machinefile", "machine", "machines", "host", "hosts"],
     host_variables: &["HYDRA_HOST_FILE"],
     transport: "TCP (ch4, UCX or libfabric)",
@@ -87,7 +93,8 @@ const INTEL: Profile = Profile {
     // 2021.18.
     separable: &[("FI_PROVIDER", "tcp"), ("I_MPI_PIN", "0")],
     alone: false,
-    not_by_slurm: &[("I_MPI_HYDRA_RMK", "user")],
+    daemons_not_by_slurm: &[],
+    hosts_not_by_slurm: &[("I_MPI_HYDRA_RMK", "user")],
     host_options: &["f", "hostfile", "machinefile", "machine", "host", "hosts", "hosts-group"],
     host_variables: &["I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_HOSTS_GROUP"],
     transport: "shared memory within a node, TCP (libfabric) between nodes",

@@ -32,6 +32,14 @@ pub fn separate(
     caution(found).filter(|_| changed)
 }
 
+/// The same for what is no launcher but may call one, of whichever run time, on a cluster.
+pub fn separate_within(environment: &mut Vec<(OsString, OsString)>) {
+    for run_time in RunTime::ALL {
+        let separable = run_time.profile().separable.iter();
+        set(separable.map(|(name, value)| (*name, value.into())), environment);
+    }
+}
+
 /// Adds variables that are not set yet; whether there were any.
 pub fn set<'n>(
     settings: impl Iterator<Item = (&'n str, OsString)>,
