@@ -87,6 +87,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         address,
         addresses: Vec::new(),
         slots: 2,
+        spare: false,
         cores: 2,
         speed: None,
         speed_all: None,

@@ -59,6 +59,8 @@ pub struct AgentOptions {
     pub name: Option<NodeName>,
     /// Processes of jobs that it takes; None: as many as it has cores.
     pub slots: Option<u32>,
+    /// Whether it takes processes only in the place of a machine that is gone.
+    pub spare: bool,
     /// Relative speed of one core; None: measured.
     pub speed: Option<f64>,
     /// Whether jobs may run as root here.

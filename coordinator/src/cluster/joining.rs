@@ -98,7 +98,7 @@ impl Job {
                 *busy.entry(node.clone()).or_default() += count;
             }
         }
-        plan::machines(&self.ledger, &shared.members, &busy, &BTreeSet::new())
+        plan::machines(&self.ledger, &shared.members, &busy, &BTreeSet::new(), &self.nodes())
     }
 
     fn advice(

@@ -83,6 +83,7 @@ impl ClusterMachine {
                     "owner": member.profile.owner.as_ref().map(|owner| &owner.name),
                     "address": member.profile.address,
                     "slots": member.profile.slots,
+                    "spare": member.profile.spare,
                     "cores": member.profile.cores,
                     "capacity": member.cores(),
                     "speed": member.profile.speed.map(|_| member.speed()),

@@ -27,6 +27,7 @@ pub fn profile(slots: u32) -> NodeProfile {
         address: at(7000),
         addresses: Vec::new(),
         slots,
+        spare: false,
         cores: slots,
         speed: None,
         speed_all: None,

@@ -184,6 +184,9 @@ pub struct AgentArguments {
     /// Processes of jobs that it takes [default: one for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub slots: Option<u32>,
+    /// Take processes only in the place of a machine that is gone: until then it waits, and holds copies of images.
+    #[arg(long)]
+    pub spare: bool,
     /// Relative speed of one core, 1 a common one [default: measured].
     #[arg(long, value_name = "X")]
     pub speed: Option<f64>,

@@ -33,6 +33,9 @@ Exit status: that of the job; 125 where ckptd failed.")]
         /// Slots of all nodes, in Slurm's order.
         #[arg(long, value_name = "N,...", value_delimiter = ',', required = true)]
         slots: Vec<u32>,
+        /// So many nodes, the last ones, are spares.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        spare: usize,
     },
 }
 
@@ -50,6 +53,13 @@ pub struct SlurmRunArguments {
     /// Put the batch job into the queue again after that.
     #[arg(long, requires = "store")]
     pub requeue: bool,
+    /// The last N nodes of the allocation wait, and hold copies of images. When another one fails, a spare takes its
+    /// processes.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub spare: usize,
+    /// Start COMMAND as N ranks, by the mpirun that is found: the same as 'mpirun -n N COMMAND'.
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ranks: Option<u32>,
     /// The job.
     #[command(flatten)]
     pub run: RunArguments,

@@ -8,6 +8,12 @@ use std::fmt::Write;
 
 const NONE: &str = "-";
 
+/// Processes that it takes, and whether only in another's place.
+fn slots(node: &Value) -> String {
+    let is_spare = node.get("spare").and_then(Value::as_bool).unwrap_or(false);
+    word(node, "slots") + if is_spare { " spare" } else { "" }
+}
+
 /// A text, number or truth of that key.
 #[must_use]
 pub fn word(value: &Value, key: &str) -> String {
@@ -60,7 +66,7 @@ pub fn nodes(value: &Value) -> String {
         rows.push(vec![
             word(node, "name"),
             word(node, "state"),
-            word(node, "slots"),
+            slots(node),
             decimals(node, "speed"),
             word(node, "speed_from"),
             cores(node),

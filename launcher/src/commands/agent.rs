@@ -44,6 +44,7 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         join: token,
         name: arguments.name,
         slots: arguments.slots,
+        spare: arguments.spare,
         speed: arguments.speed,
         allow_root: arguments.allow_root,
         shared: arguments.shared,

@@ -216,6 +216,7 @@ fn hosts(nodes: &Value, settings: &JobSettings) -> Vec<Host> {
     for node in nodes {
         let name = node.get("name").and_then(Value::as_str);
         let slots = node.get("slots").and_then(Value::as_u64).unwrap_or(0);
+        let waits = node.get("spare").and_then(Value::as_bool).unwrap_or(false);
         let state = node.get("state").and_then(Value::as_str);
         let least =
             node.get("trust").and_then(|least| protocol::json::of_value::<Trust>(least).ok());
@@ -223,7 +224,7 @@ fn hosts(nodes: &Value, settings: &JobSettings) -> Vec<Host> {
         let traffic = of_node.and_then(|how| protocol::json::of_value::<Traffic>(how).ok());
         let takes = least.is_some_and(|least| least <= settings.trust)
             && (settings.traffic == Traffic::Clear || traffic == Some(Traffic::Encrypted));
-        if let (Some(name), 1.., Some("alive"), true) = (name, slots, state, takes) {
+        if let (Some(name), 1.., Some("alive"), true) = (name, slots, state, takes && !waits) {
             hosts.push(Host { name: name.to_owned(), slots });
         }
     }
@@ -345,6 +346,7 @@ mod tests {
             {"name": "d", "slots": 1, "state": "alive", "trust": "root", "job_traffic": "encrypted"},
             {"name": "e", "slots": 1, "state": "alive", "trust": "any"},
             {"name": "f", "slots": 1, "state": "alive", "trust": null},
+            {"name": "g", "slots": 1, "state": "alive", "trust": "own", "spare": true},
         ]);
         let of = |trust, traffic| {
             let settings = JobSettings { trust, traffic, ..JobSettings::default() };

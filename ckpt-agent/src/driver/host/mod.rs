@@ -43,6 +43,7 @@ pub fn profile(options: &AgentOptions, nominal: &Nominal) -> NodeProfile {
         address: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         addresses: Vec::new(),
         slots: options.slots.unwrap_or(nominal.cpus).min(MOST_SLOTS),
+        spare: options.spare,
         cores: nominal.cpus,
         capacity: Some(nominal.cores),
         speed: Some(nominal.speed),

@@ -145,7 +145,11 @@ impl Job {
         }
         let load = |node: &NodeName| self.live.present_on(node).count();
         let usable = shared.members.usable_for(&self.ledger);
-        usable.map(|(node, _)| node).min_by_key(|node| (load(node), *node)).cloned()
+        let order = usable.map(|(node, member)| {
+            // A spare that has instances has been called in.
+            (member.profile.spare && load(node) == 0, load(node), node.clone())
+        });
+        order.min().map(|(_, _, node)| node)
     }
 
     /// An instance that a shell called for runs.

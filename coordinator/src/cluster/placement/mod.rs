@@ -18,11 +18,13 @@ mod level;
 mod machine;
 mod paces;
 mod search;
+mod spares;
 mod traffic;
 
 pub use advice::{Advice, Outlook, advise, crowd};
 pub use machine::Machine;
 pub use paces::Paces;
+pub use spares::waiting;
 pub use traffic::suits;
 
 use fit::Fit;

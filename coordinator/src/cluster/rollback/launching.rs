@@ -16,10 +16,12 @@ use std::collections::BTreeMap;
 impl Job {
     /// Starts the job's first process: where it was asked for, if that machine takes processes.
     pub(super) fn launch(&mut self, now: Now, shared: &mut Shared, attempts: &Attempts) {
+        let is_spare =
+            |node: &NodeName| shared.members.get(node).is_some_and(|member| member.profile.spare);
         let may = shared.members.usable_for(&self.ledger).map(|(node, _)| node.clone());
         let mut usable: Vec<NodeName> = may.collect();
-        // False comes first: the machine where it was asked for, then the others in the order of their names.
-        usable.sort_by_key(|node| self.ledger.client_node.as_ref() != Some(node));
+        // False comes first: the machine where it was asked for, then the others in the order of their names, spares last.
+        usable.sort_by_key(|node| (is_spare(node), self.ledger.client_node.as_ref() != Some(node)));
         let unavoided = usable.iter().find(|node| !attempts.avoid.contains(node));
         let Some(node) = unavoided.or(usable.first()).cloned() else {
             fault::tell("launch a job", "a machine that takes processes");

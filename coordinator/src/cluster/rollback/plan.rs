@@ -51,12 +51,13 @@ pub(in crate::cluster) fn machine(name: &NodeName, member: &Member, busy: u32) -
 }
 
 /// Machines that may be used for a job: all that are there and may have it but those to be avoided, unless there are
-/// no others.
+/// no others, and spares that wait. `on`: where its processes are, or were in what it goes on from.
 pub(in crate::cluster) fn machines(
     ledger: &Ledger,
     members: &Members,
     busy: &BTreeMap<NodeName, u32>,
     avoid: &BTreeSet<NodeName>,
+    on: &BTreeSet<NodeName>,
 ) -> Vec<Machine> {
     let all: Vec<Machine> = members
         .usable_for(ledger)
@@ -64,7 +65,15 @@ pub(in crate::cluster) fn machines(
         .collect();
     let good: Vec<Machine> =
         all.iter().filter(|machine| !avoid.contains(&machine.name)).cloned().collect();
-    if good.is_empty() { all } else { good }
+    let mut good = if good.is_empty() { all } else { good };
+    let (spares, others): (Vec<Machine>, Vec<Machine>) =
+        good.iter().cloned().partition(|machine| {
+            let is_spare = members.get(&machine.name).is_some_and(|member| member.profile.spare);
+            is_spare && !on.contains(&machine.name)
+        });
+    let waiting = placement::waiting(&spares, others.len(), on.len());
+    good.retain(|machine| !waiting.contains(&machine.name));
+    good
 }
 
 /// What a job's user wants.

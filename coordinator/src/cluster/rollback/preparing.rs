@@ -84,7 +84,8 @@ impl Job {
         for (node, count) in shared.occupied.values().flatten() {
             *busy.entry(node.clone()).or_default() += count;
         }
-        let machines = plan::machines(&self.ledger, &shared.members, &busy, avoid);
+        let on = images.values().map(|image| image.node.clone()).collect();
+        let machines = plan::machines(&self.ledger, &shared.members, &busy, avoid, &on);
         let takers = self.ledger.cause.takers().into_iter().collect();
         loop {
             match plan::parts(&self.ledger, images, &machines, departing, &takers) {

@@ -12,8 +12,8 @@ use std::io::{self, ErrorKind, Read};
 const MAX_TOKEN: u64 = 64 * 1024;
 
 /// Joins the coordinator of the token in standard input, and serves until it is told to end. `slots`: those of all nodes of
-/// the allocation, in Slurm's order.
-pub fn perform(context: &Context, slots: &[u32]) -> Result<u8, Failure> {
+/// the allocation, in Slurm's order. `spares`: so many of them, the last ones, wait until another is gone.
+pub fn perform(context: &Context, slots: &[u32], spares: usize) -> Result<u8, Failure> {
     let failed = |cause: String| Failure::of("run an agent under Slurm", cause);
     let variable = |name: &str| {
         std::env::var(name).map_err(|_| failed(format!("{name} is not set: srun starts this")))
@@ -24,6 +24,7 @@ pub fn perform(context: &Context, slots: &[u32]) -> Result<u8, Failure> {
     let name: NodeName = variable("SLURMD_NODENAME")?
         .parse()
         .map_err(|error| failed(format!("the node's name: {error}")))?;
+    let is_spare = index >= slots.len().saturating_sub(spares);
     let slots = slots.get(index).copied();
     let slots = slots.ok_or_else(|| failed(format!("it has no node number {index}")))?;
     let mut token = String::new();
@@ -43,6 +44,7 @@ pub fn perform(context: &Context, slots: &[u32]) -> Result<u8, Failure> {
         join: Some(token.trim().to_owned()),
         name: Some(name),
         slots: Some(slots),
+        spare: is_spare,
         speed: None,
         allow_root: nix::unistd::Uid::effective().is_root(),
         shared: false,

@@ -59,13 +59,14 @@ impl Daemons {
     /// Where the coordinator does not come up, or there is no srun.
     pub fn start(
         allocation: &Allocation,
+        spares: usize,
         folder: &Path,
         interrupts: &Interrupts,
     ) -> Result<Self, Failure> {
         let own = std::env::current_exe().map_err(|error| Failure::of("find ckptd", error))?;
         let mut coordinator = start_coordinator(&own, folder, interrupts)?;
         let agents = token(folder, allocation.nodes.len())
-            .and_then(|token| start_agents(&own, folder, allocation, &token, interrupts));
+            .and_then(|token| start_agents(&own, folder, (allocation, spares), &token, interrupts));
         match agents {
             Ok(agents) => Ok(Self { folder: folder.to_owned(), coordinator, agents }),
             Err(error) => {
@@ -287,7 +288,7 @@ fn token(folder: &Path, uses: usize) -> Result<String, Failure> {
 fn start_agents(
     own: &Path,
     folder: &Path,
-    allocation: &Allocation,
+    (allocation, spares): (&Allocation, usize),
     token: &str,
     interrupts: &Interrupts,
 ) -> Result<Child, Failure> {
@@ -306,7 +307,7 @@ fn start_agents(
         .arg(own)
         .arg("--dir")
         .arg(folder)
-        .args(["slurm", "agent", "--slots", &slots.join(",")])
+        .args(["slurm", "agent", "--slots", &slots.join(","), "--spare", &spares.to_string()])
         .stdin(Stdio::piped())
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log)

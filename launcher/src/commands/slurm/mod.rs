@@ -30,7 +30,7 @@ use store::Store;
 pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> {
     match command {
         SlurmCommand::Run(arguments) => run_in_allocation(context, *arguments),
-        SlurmCommand::Agent { slots } => agent::perform(context, &slots),
+        SlurmCommand::Agent { slots, spare } => agent::perform(context, &slots, spare),
     }
 }
 
@@ -38,6 +38,17 @@ pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> 
 fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Result<u8, Failure> {
     refuse_options(&arguments.run)?;
     let allocation = Allocation::of_environment()?;
+    if arguments.spare >= allocation.nodes.len() {
+        let nodes = allocation.nodes.len();
+        return Err(Failure::Usage(format!(
+            "wrong usage: --spare {} leaves none of the allocation's {nodes} nodes to the job",
+            arguments.spare
+        )));
+    }
+    if let Some(ranks) = arguments.ranks {
+        let by = ["mpirun".into(), "-n".into(), ranks.to_string().into()];
+        arguments.run.command.splice(0..0, by);
+    }
     let options = &mut arguments.run.options;
     let signal = options.checkpoint_on.unwrap_or(nix::libc::SIGUSR1);
     let then_exit = options.then_exit.unwrap_or(THEN_EXIT);
@@ -53,7 +64,7 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
     // Until the job is there, what comes ends all in order.
     let mut interrupts = Interrupts::hold_also(awaited)?;
     let folder = Folder::make(context, &allocation)?;
-    let mut daemons = Daemons::start(&allocation, &folder.0, &interrupts)?;
+    let mut daemons = Daemons::start(&allocation, arguments.spare, &folder.0, &interrupts)?;
     let mut came = daemons.wait_for_members(&allocation, arguments.wait, &mut interrupts)?;
     let notice = Notice::watch(daemons.agents_log());
     let notice = notice.map_err(|error| Failure::of("watch the agents", error))?;
@@ -89,7 +100,10 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
 
 /// What makes no sense where the cluster ends with its job.
 fn refuse_options(run: &RunArguments) -> Result<(), Failure> {
-    let text = if run.detach {
+    let program = run.command.first().map(Path::new).and_then(Path::file_name);
+    let text = if program == Some("srun".as_ref()) {
+        "srun starts ranks by Slurm's own daemons, which can't be restarted elsewhere: use mpirun, or -n N without srun"
+    } else if run.detach {
         "--detach makes no sense here: the cluster of an allocation ends with its job"
     } else if run.options.engine != EngineSetting::Native {
         "a job of DMTCP runs on one node alone: leave --engine out"

@@ -39,6 +39,9 @@ pub struct NodeProfile {
     pub addresses: Vec<IpAddr>,
     /// Processes of jobs that it takes.
     pub slots: u32,
+    /// Whether it takes them only in the place of a machine that is gone. Until then it holds copies of images.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spare: bool,
     /// CPUs that this agent may use, part of one counted as a whole.
     pub cores: u32,
     /// Cores' worth of time that it gets, which a quota may make less than a whole one; None: `cores`.

@@ -477,6 +477,7 @@ fn hello(address: std::net::SocketAddr, job_traffic: Option<JobTraffic>) -> From
         address,
         addresses: Vec::new(),
         slots: 0,
+        spare: false,
         cores: 1,
         speed: Some(1.0),
         speed_all: None,

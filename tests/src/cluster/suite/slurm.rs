@@ -192,15 +192,19 @@ echo \"status $?\"
         );
         let script = slurm.cluster().share_script("run-time.sh", &text)?;
         let job = Batch::submit(&slurm, &script)?;
-        job.wait_for("out", "status ", JOB_LIMIT)?;
-        let out = job.file("out");
-        let wanted =
-            ["rank 1 of 6 on node1", "rank 5 of 6 on node3", "allreduce: right\n", "status 0"];
-        check(wanted.iter().all(|text| out.contains(text)), || {
-            job.explain(&Failure(format!("{package} did not come to its end"))).0
-        })?;
+        must_run_by_ckptd(&job, package)?;
     }
     Ok(())
+}
+
+/// Six ranks on three nodes come to their right end.
+pub(super) fn must_run_by_ckptd(job: &Batch<'_>, what: &str) -> Result<(), Failure> {
+    job.wait_for("out", "status ", JOB_LIMIT)?;
+    let out = job.file("out");
+    let wanted = ["rank 1 of 6 on node1", "rank 5 of 6 on node3", "allreduce: right\n", "status 0"];
+    check(wanted.iter().all(|text| out.contains(text)), || {
+        job.explain(&Failure(format!("{what} did not come to its end"))).0
+    })
 }
 
 fn wrong(stage: &Stage) -> Result<(), Failure> {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::open_mpi::{ANSWER, END};
-use super::slurm::{Batch, nothing_left, script};
+use super::slurm::{Batch, must_run_by_ckptd, nothing_left, script};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
-use super::{Case, check};
+use super::{Case, check, packaged};
 use crate::cluster::slurm::{Slurm, USER};
 use crate::cluster::until;
 use crate::job::Failure;
@@ -30,6 +30,16 @@ pub(super) const CASES: &[Case] = &[
         name: "slurm-preempted",
         about: "Slurm: a job of higher priority takes the nodes; what they were taken from goes on after it",
         run: preempted,
+    },
+    Case {
+        name: "slurm-spare",
+        about: "Slurm: the last node waits with copies until another fails, and takes its ranks; begun by -n, without mpirun",
+        run: spare,
+    },
+    Case {
+        name: "slurm-script",
+        about: "Slurm: a script calls mpirun of Open MPI 4 and 5, MPICH 5 and Intel MPI; none starts its daemons by srun",
+        run: a_script,
     },
 ];
 
@@ -112,4 +122,48 @@ echo \"status $?\"
     let urgent = Batch::submit(&slurm, &script)?;
     urgent.wait_for("out", "status 0", JOB_LIMIT)?;
     finish_kept(&slurm, &job)
+}
+
+fn spare(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 4)? else { return Ok(()) };
+    let queens = slurm.cluster().share(stage.program("nqueens")?)?;
+    let text = format!(
+        "#!/bin/bash
+#SBATCH --nodes=4 --ntasks-per-node=2 --no-kill --output=out.%j --error=err.%j
+export OMPI_MCA_mpi_yield_when_idle=1
+ckptd slurm run --spare 1 -n 6 --interval 1 -v {queens} 13 --ballast 16 --chat 40 --until {END}
+echo \"status $?\"
+"
+    );
+    let script = slurm.cluster().share_script("spare.sh", &text)?;
+    let job = Batch::submit(&slurm, &script)?;
+    job.wait_for_checkpoints()?;
+    slurm.cluster().node(3).kill()?;
+    job.wait_for("err", "node3 is gone", JOB_LIMIT)?;
+    job.wait_for_checkpoints()?;
+    let (out, err) = (job.file("out"), job.file("err"));
+    let right = !out.contains("on node4") && err.contains("node3 is gone; moved") && err.contains("to node4\n");
+    check(right, || job.explain(&Failure("the spare did not take the ranks".into())).0)?;
+    job.finish()
+}
+
+/// Each in an allocation of its own, one after the other.
+fn a_script(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let allreduce = slurm.cluster().share(&stage.script("allreduce.py"))?;
+    for package in packaged::PACKAGES {
+        let Some(path) = packaged::path(package) else { continue };
+        let text = format!(
+            "#!/bin/bash
+#SBATCH --nodes=3 --ntasks-per-node=2 --output=out.%j --error=err.%j
+PATH={path}
+ckptd slurm run --interval 1 bash -c 'mpirun -n 6 python {allreduce} 4; exit $?'
+echo \"status $?\"
+"
+        );
+        let script = slurm.cluster().share_script("script.sh", &text)?;
+        let job = Batch::submit(&slurm, &script)?;
+        must_run_by_ckptd(&job, package)?;
+    }
+    Ok(())
 }
