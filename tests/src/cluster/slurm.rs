@@ -6,9 +6,12 @@ use std::time::Duration;
 use super::{Background, Cluster, Output, PATH, SHARED, Spec, until};
 use crate::job::Failure;
 
-/// The user of the jobs, and her number: without any right on any machine.
+/// The user of the jobs: without any right on any machine.
 pub const USER: &str = "anna";
-const UID: &str = "4001";
+/// Another one, likewise.
+pub const OTHER: &str = "bert";
+/// Their numbers.
+const USERS: [(&str, &str); 2] = [(USER, "4001"), (OTHER, "4002")];
 /// How long the daemons may take to come up.
 const UP_LIMIT: Duration = Duration::from_secs(30);
 /// What a machine needs.
@@ -51,7 +54,8 @@ impl Slurm {
         }
         let idle = format!("{nodes} idle");
         let up = until("all nodes are idle", UP_LIMIT, || {
-            let listed = slurm.run(0, &["sinfo", "--noheader", "--partition=all", "-o", "%D %T"])?;
+            let listed =
+                slurm.run(0, &["sinfo", "--noheader", "--partition=all", "-o", "%D %T"])?;
             Ok((listed.stdout.trim() == idle).then_some(()))
         });
         up.map_err(|failure| slurm.explain(&failure))?;
@@ -65,13 +69,17 @@ impl Slurm {
 
     /// Users, a key, and folders of the daemons' own.
     fn furnish(&self, number: usize) -> Result<(), Failure> {
-        let script = format!(
+        let mut script = format!(
             "install -m 600 {SHARED}/munge.key /run/munge.key && mkdir -p /run/munge /run/log /run/lib \
              && mount --bind /run/log /var/log && mount --bind /run/lib /var/lib \
-             && mkdir -p /var/log/munge /var/lib/munge && cp /etc/passwd /tmp/passwd \
-             && echo {USER}:x:{UID}:{UID}::{SHARED}/{USER}:/bin/sh >> /tmp/passwd \
-             && mount --bind /tmp/passwd /etc/passwd && install -d -o {UID} -g {UID} {SHARED}/{USER}"
+             && mkdir -p /var/log/munge /var/lib/munge && cp /etc/passwd /tmp/passwd"
         );
+        for (name, uid) in USERS {
+            let home = format!("{SHARED}/{name}");
+            script += &format!(" && echo {name}:x:{uid}:{uid}::{home}:/bin/sh >> /tmp/passwd");
+            script += &format!(" && install -d -o {uid} -g {uid} {home}");
+        }
+        script += " && mount --bind /tmp/passwd /etc/passwd";
         self.cluster.node(number).must_run(&["sh", "-c", &script]).map(drop)
     }
 
@@ -94,14 +102,28 @@ impl Slurm {
     /// # Errors
     /// When the node is down.
     pub fn begin(&self, number: usize, words: &[&str]) -> Result<Background, Failure> {
-        let home = format!("{SHARED}/{USER}");
+        self.begin_as(USER, number, words)
+    }
+
+    /// The same for one of the users.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub fn begin_as(
+        &self,
+        user: &str,
+        number: usize,
+        words: &[&str],
+    ) -> Result<Background, Failure> {
+        let home = format!("{SHARED}/{user}");
+        let uid = USERS.iter().find(|(name, _)| *name == user).map_or("65534", |(_, uid)| uid);
         let (as_user, at_home) = (
-            ["setpriv", "--reuid", UID, "--regid", UID, "--clear-groups"],
+            ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"],
             ["env", "-u", "CKPTD_DIR", "-C", &home],
         );
         let words = [&as_user[..], &at_home, words].concat();
         let environment =
-            [&ENVIRONMENT[..], &[("HOME", &home), ("USER", USER), ("LOGNAME", USER)]].concat();
+            [&ENVIRONMENT[..], &[("HOME", &home), ("USER", user), ("LOGNAME", user)]].concat();
         self.cluster.node(number).spawn(&words, &environment)
     }
 

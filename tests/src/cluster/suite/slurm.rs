@@ -34,7 +34,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "slurm-array",
-        about: "Slurm: four jobs of an array, side by side on the same nodes, do not get into each other's way",
+        about: "Slurm: ten jobs of an array, side by side on the same nodes, do not get into each other's way",
         run: array,
     },
     Case {
@@ -291,14 +291,14 @@ fn array(stage: &Stage) -> Result<(), Failure> {
     let queens = slurm.cluster().share(stage.program("nqueens")?)?;
     let text = format!(
         "#!/bin/bash
-#SBATCH --array=1-4 --nodes=3 --ntasks-per-node=1 --output=out.%a --error=err.%a
-ckptd slurm run --interval 1 mpirun.openmpi -np 3 --mca mpi_yield_when_idle 1 {queens} 11 --chat 40 --least 4
+#SBATCH --array=1-10 --nodes=3 --ntasks-per-node=1 --output=out.%a --error=err.%a
+ckptd slurm run --interval 1 mpirun.openmpi -np 3 --mca mpi_yield_when_idle 1 {queens} 11 --chat 40 --least 2
 echo \"status $?\"
 "
     );
     let script = slurm.cluster().share_script("array.sh", &text)?;
     let first = Batch::submit(&slurm, &script)?;
-    for number in 1..=4 {
+    for number in 1..=10 {
         let job = Batch { slurm: &slurm, number: number.to_string() };
         job.wait_for("out", "status ", JOB_LIMIT)?;
         let out = job.file("out");

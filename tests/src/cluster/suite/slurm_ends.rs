@@ -6,7 +6,7 @@ use super::open_mpi::{ANSWER, END};
 use super::slurm::{Batch, must_run_by_ckptd, nothing_left, script};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check, packaged};
-use crate::cluster::slurm::{Slurm, USER};
+use crate::cluster::slurm::{OTHER, Slurm, USER};
 use crate::cluster::until;
 use crate::job::Failure;
 
@@ -40,6 +40,11 @@ pub(super) const CASES: &[Case] = &[
         name: "slurm-script",
         about: "Slurm: a script calls mpirun of Open MPI 4 and 5, MPICH 5 and Intel MPI; none starts its daemons by srun",
         run: a_script,
+    },
+    Case {
+        name: "slurm-two-users",
+        about: "Slurm: jobs of two users on the same nodes, one by sbatch, one by salloc; a node is drained meanwhile",
+        run: two_users,
     },
 ];
 
@@ -142,7 +147,9 @@ echo \"status $?\"
     job.wait_for("err", "node3 is gone", JOB_LIMIT)?;
     job.wait_for_checkpoints()?;
     let (out, err) = (job.file("out"), job.file("err"));
-    let right = !out.contains("on node4") && err.contains("node3 is gone; moved") && err.contains("to node4\n");
+    let right = !out.contains("on node4")
+        && err.contains("node3 is gone; moved")
+        && err.contains("to node4\n");
     check(right, || job.explain(&Failure("the spare did not take the ranks".into())).0)?;
     job.finish()
 }
@@ -166,4 +173,24 @@ echo \"status $?\"
         must_run_by_ckptd(&job, package)?;
     }
     Ok(())
+}
+
+fn two_users(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let hers = Batch::submit(&slurm, &script(stage, &slurm)?)?;
+    let queens = slurm.cluster().share(stage.program("nqueens")?)?;
+    let allocated = ["salloc", "--nodes=3", "--ntasks-per-node=2"];
+    let run = ["ckptd", "slurm", "run", "--interval", "1", "mpirun.openmpi", "-np", "6"];
+    let what = [&queens, "13", "--chat", "40", "--least", "8"];
+    let mut his = slurm.begin_as(OTHER, 0, &[&allocated[..], &run, &what].concat())?;
+    hers.wait_for_checkpoints()?;
+    let drain = ["scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=test"];
+    check(slurm.run(0, &drain)?.status == 0, || "node2 can't be drained".to_owned())?;
+    let status = his.wait(JOB_LIMIT)?;
+    check(status == 0 && his.output().contains(ANSWER), || {
+        his.explain(&Failure(format!("his job ended with {status}"))).0
+    })?;
+    hers.wait_for_checkpoints()?;
+    hers.finish()?;
+    nothing_left(&slurm, 0..=3)
 }
