@@ -28,8 +28,8 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "slurm-requeue",
-        about: "Slurm: told that its time is over, a job is kept in a folder, put into the queue again, and goes on from \
-                there on fewer nodes",
+        about: "Slurm: a job loses a node; told that its time is over, it is kept in a folder, put into the queue again, and \
+                goes on from there on fewer nodes",
         run: requeue,
     },
     Case {
@@ -251,7 +251,7 @@ fn requeue(stage: &Stage) -> Result<(), Failure> {
     let kept = format!("/mnt/shared/{USER}");
     let text = format!(
         "#!/bin/bash
-#SBATCH --nodes=2-3 --ntasks-per-node=2 --requeue --open-mode=append --output=out.%j --error=err.%j
+#SBATCH --nodes=2-3 --ntasks-per-node=2 --no-kill --requeue --open-mode=append --output=out.%j --error=err.%j
 exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v \\
     mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 {queens} 13 --ballast 16 --chat 40 --until {END}
 "
@@ -259,8 +259,9 @@ exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v \\
     let script = slurm.cluster().share_script("requeue.sh", &text)?;
     let job = Batch::submit(&slurm, &script)?;
     job.wait_for_checkpoints()?;
-    let drain = ["scontrol", "update", "NodeName=node3", "State=DRAIN", "Reason=test"];
-    check(slurm.run(0, &drain)?.status == 0, || "node3 can't be drained".to_owned())?;
+    slurm.cluster().node(3).kill()?;
+    job.wait_for("err", "node3 is gone; moved", JOB_LIMIT)?;
+    job.wait_for_checkpoints()?;
     // What Slurm does by itself with '--signal=B:USR1@SECONDS'.
     let signal = ["scancel", "--signal=USR1", "--batch", &job.number];
     check(slurm.run(0, &signal)?.status == 0, || "the job can't be told".to_owned())?;
