@@ -20,5 +20,6 @@ pub mod svg;
 pub mod sweep;
 pub mod throttle;
 pub mod timeline;
+pub mod transports;
 pub mod weights;
 pub mod wires;

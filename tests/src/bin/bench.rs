@@ -9,8 +9,8 @@ use ckptd_tests::bench::kept::Kept;
 use ckptd_tests::bench::report::{self, Results};
 use ckptd_tests::bench::subject::Setting;
 use ckptd_tests::bench::{
-    chart, cluster, coordinator, engine, moving, scale, splits, sweep, throttle, timeline, weights,
-    wires,
+    chart, cluster, coordinator, engine, moving, scale, splits, sweep, throttle, timeline,
+    transports, weights, wires,
 };
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;
@@ -54,6 +54,12 @@ enum What {
     },
     /// What goes from machine to machine in a second, and how long a message takes, encrypted by the agents and not
     Traffic {
+        /// Medians of 3 instead of 7, and shorter
+        #[arg(long)]
+        quick: bool,
+    },
+    /// What it costs two ranks of each installed MPI that they can be separated: messages by TCP beside shared memory
+    Transports {
         /// Medians of 3 instead of 7, and shorter
         #[arg(long)]
         quick: bool,
@@ -102,6 +108,7 @@ fn main() -> ExitCode {
         What::Scale { quick, axes } => run_scale(quick, &axes),
         What::Cluster { quick, moves } => run_cluster(quick, moves),
         What::Traffic { quick } => run_traffic(quick),
+        What::Transports { quick } => run_transports(quick),
         What::Nqueens { quick, only, fresh } => run_nqueens(quick, &only, fresh),
         What::Intervals { quick, fresh } => run_intervals(quick, fresh),
         What::Report { save } => write_report(save),
@@ -228,6 +235,20 @@ fn run_cluster(quick: bool, moves: bool) -> Result<bool, Box<dyn std::error::Err
     let title = "ckptd: a node of three is lost, 6 ranks of Open MPI with 64 MiB each";
     std::fs::write(target.join("cluster.svg"), timeline::draw(title, &measured.losses))?;
     println!("\nwritten to {}", target.join("cluster.{json,svg}").display());
+    Ok(true)
+}
+
+fn run_transports(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let rounds = if quick { 3 } else { 7 };
+    let (setting, target) = setting(quick, rounds)?;
+    println!("medians of {rounds}; {}\n", machine());
+    let figures = transports::measure(&setting)?;
+    verdicts(&figures);
+    let json = serde_json::json!({
+        "machine": machine(), "date": now(), "quick": quick, "figures": figures,
+    });
+    std::fs::write(target.join("transports.json"), serde_json::to_string_pretty(&json)? + "\n")?;
+    println!("\nwritten to {}", target.join("transports.json").display());
     Ok(true)
 }
 
