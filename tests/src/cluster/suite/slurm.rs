@@ -213,6 +213,10 @@ fn wrong(stage: &Stage) -> Result<(), Failure> {
     check(outside.wait(LIMIT)? == 125 && outside.errors().contains("allocation"), || {
         outside.explain(&Failure("outside of an allocation".into())).0
     })?;
+    let mut by_srun = slurm.begin(0, &["ckptd", "slurm", "run", "srun", "true"])?;
+    check(by_srun.wait(LIMIT)? == 2 && by_srun.errors().contains("use mpirun"), || {
+        by_srun.explain(&Failure("ranks by srun".into())).0
+    })?;
     let text = "#!/bin/bash
 #SBATCH --nodes=3 --ntasks-per-node=2 --output=out.%j --error=err.%j
 ckptd slurm run --store /proc touch /mnt/shared/anna/began

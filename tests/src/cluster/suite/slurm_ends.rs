@@ -90,7 +90,7 @@ fn kept(stage: &Stage, slurm: &Slurm, options: &str) -> Result<String, Failure> 
     let text = format!(
         "#!/bin/bash
 #SBATCH --nodes=3 --ntasks-per-node=2 --requeue --open-mode=append --output=out.%j --error=err.%j {options}
-exec ckptd slurm run --store /mnt/shared/{USER} --requeue --name queens --interval 1 -v \\
+exec ckptd slurm run --store /mnt/shared/{USER} --requeue --name queens --interval 1 --keep 8 -v \\
     mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 {queens} 13 --ballast 16 --chat 40 --until {END}
 "
     );
