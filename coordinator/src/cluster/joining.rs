@@ -98,7 +98,8 @@ impl Job {
                 *busy.entry(node.clone()).or_default() += count;
             }
         }
-        plan::machines(&self.ledger, &shared.members, &busy, &BTreeSet::new(), &self.nodes())
+        let (members, on) = (&shared.members, self.nodes());
+        plan::machines(&self.ledger, members, &busy, &BTreeSet::new(), &on).machines
     }
 
     fn advice(

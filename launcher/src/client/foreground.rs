@@ -28,8 +28,10 @@ use tokio::sync::mpsc;
 /// Bytes that may wait for the user's reader before the cluster's answers are left unread.
 const MAX_WAITING: usize = 64 * 1024 * 1024;
 
-/// Where the cluster goes so soon after the job was told to end, whoever has told it so ends both.
+/// Where the cluster goes so soon after the job was told to end, whoever has told it so may end both.
 const ENDING: Duration = Duration::from_secs(60);
+/// How long a cluster is looked for then: an agent that is replaced by another one is there again sooner.
+const LOST_AT_END: Duration = Duration::from_secs(5);
 
 /// Where a job's input comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -370,13 +372,11 @@ impl Screen {
             let cause = format!("{lost}; whether it was begun is not known: see 'ckptd ls'");
             return Err(Failure::of(&self.want.what, cause));
         };
-        if self.interrupted.is_some_and(|at| at.elapsed() < ENDING) {
-            terminal::leave_raw();
-            return Err(Failure::of(&self.want.what, format!("told to end; then {lost}")));
-        }
+        let is_told = self.interrupted.is_some_and(|at| at.elapsed() < ENDING);
+        let limit = if is_told { LOST_AT_END } else { LOST_LIMIT };
         self.say("the connection to the cluster was lost; the job may run on; trying again");
         let since = Instant::now();
-        while since.elapsed() < LOST_LIMIT {
+        while since.elapsed() < limit {
             tokio::select! {
                 () = tokio::time::sleep(LOST_RETRY) => {}
                 Some(signal) = self.signals.recv() => {

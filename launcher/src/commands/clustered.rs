@@ -41,13 +41,17 @@ pub fn run(
     let what = format!("run {}", program.to_string_lossy());
     let settings = changed(JobSettings::default(), &arguments.options)?;
     let settings = JobSettings { cpu_baseline: arguments.cpu_baseline, ..settings };
-    let nodes = cluster.listing(&what, &Ask::Nodes)?;
     match &launcher {
         Some(launcher) => {
+            let nodes = cluster.listing(&what, &Ask::Nodes)?;
             let command = &mut arguments.command;
             mpi::launch(launcher, command, &directory, &nodes, &settings, &mut environment);
         }
-        None => mpi::launch_within(&nodes, &settings, &mut environment),
+        // It need not start any ranks at all.
+        None => {
+            let nodes = cluster.listing(&what, &Ask::Nodes).unwrap_or_default();
+            mpi::launch_within(&nodes, &settings, &mut environment);
+        }
     }
     let (mut launch, input) = launch(arguments.command, environment, directory, arguments.detach);
     launch.kept = kept;

@@ -29,8 +29,7 @@ pub fn launch(
         forget_slurm(environment);
     }
     let profile = launcher.run_time.profile();
-    let by_variable =
-        profile.host_variables.iter().any(|name| environment.iter().any(|(set, _)| set == name));
+    let by_variable = names_by_variable(launcher.run_time, environment);
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
     let arguments = command.get(1..).unwrap_or_default();
     let by_option = names_hosts(arguments, profile.host_options, path.as_deref(), directory);
@@ -57,12 +56,19 @@ pub fn launch_within(
         forget_slurm(environment);
     }
     let hosts = hosts(nodes, settings);
-    if !in_slurm && !hosts.is_empty() {
+    let by_user = names_by_variable(RunTime::OpenMpi4, environment);
+    if !in_slurm && !by_user && !hosts.is_empty() {
         name_hosts(RunTime::OpenMpi4, &hosts, &mut Vec::new(), environment);
     }
     for run_time in RunTime::ALL {
         set_daemons(run_time, environment);
     }
+}
+
+/// Whether the user names hosts in the environment.
+fn names_by_variable(run_time: RunTime, environment: &[(OsString, OsString)]) -> bool {
+    let variables = run_time.profile().host_variables;
+    variables.iter().any(|name| environment.iter().any(|(set, _)| set == name))
 }
 
 fn is_in_slurm(environment: &[(OsString, OsString)]) -> bool {

@@ -146,8 +146,8 @@ impl Job {
         let load = |node: &NodeName| self.live.present_on(node).count();
         let usable = shared.members.usable_for(&self.ledger);
         let order = usable.map(|(node, member)| {
-            // A spare that has instances has been called in.
-            (member.profile.spare && load(node) == 0, load(node), node.clone())
+            // A machine is missing: an idle spare comes after idle others, and before those that have something to do.
+            (load(node), member.profile.spare, node.clone())
         });
         order.min().map(|(_, _, node)| node)
     }

@@ -5,13 +5,14 @@ use protocol::cluster::NodeName;
 use std::collections::BTreeSet;
 
 /// Of the spares of a job, those that go on waiting. `present`: how many other machines may have its processes; `wanted`: on how
-/// many it was. For each that is missing the fastest spare is called in; the job is never left without any machine.
+/// many it was. For each that is missing a spare is called in, the one with the fewest processes of other jobs, then the fastest; the job is never left without any machine.
 pub fn waiting(spares: &[Machine], present: usize, wanted: usize) -> BTreeSet<NodeName> {
     let least = usize::from(present == 0);
     let missing = wanted.saturating_sub(present).max(least);
     let mut fastest: Vec<&Machine> = spares.iter().collect();
     fastest.sort_by(|one, other| {
-        other.rate().total_cmp(&one.rate()).then_with(|| one.name.cmp(&other.name))
+        let by_rate = other.rate().total_cmp(&one.rate());
+        one.busy.cmp(&other.busy).then(by_rate).then_with(|| one.name.cmp(&other.name))
     });
     fastest.into_iter().skip(missing).map(|machine| machine.name.clone()).collect()
 }

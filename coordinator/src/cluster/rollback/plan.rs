@@ -50,6 +50,15 @@ pub(in crate::cluster) fn machine(name: &NodeName, member: &Member, busy: u32) -
     }
 }
 
+/// Machines for a job.
+#[derive(Debug)]
+pub(in crate::cluster) struct Offered {
+    /// Those that are used.
+    pub(in crate::cluster) machines: Vec<Machine>,
+    /// Spares that wait: for where none of the others will do.
+    pub(super) waiting: Vec<Machine>,
+}
+
 /// Machines that may be used for a job: all that are there and may have it but those to be avoided, unless there are
 /// no others, and spares that wait. `on`: where its processes are, or were in what it goes on from.
 pub(in crate::cluster) fn machines(
@@ -58,22 +67,25 @@ pub(in crate::cluster) fn machines(
     busy: &BTreeMap<NodeName, u32>,
     avoid: &BTreeSet<NodeName>,
     on: &BTreeSet<NodeName>,
-) -> Vec<Machine> {
+) -> Offered {
     let all: Vec<Machine> = members
         .usable_for(ledger)
         .map(|(name, member)| machine(name, member, busy.get(name).copied().unwrap_or(0)))
         .collect();
     let good: Vec<Machine> =
         all.iter().filter(|machine| !avoid.contains(&machine.name)).cloned().collect();
-    let mut good = if good.is_empty() { all } else { good };
+    let good = if good.is_empty() { all } else { good };
+    let pins = &ledger.settings().place;
     let (spares, others): (Vec<Machine>, Vec<Machine>) =
         good.iter().cloned().partition(|machine| {
             let is_spare = members.get(&machine.name).is_some_and(|member| member.profile.spare);
-            is_spare && !on.contains(&machine.name)
+            is_spare && !on.contains(&machine.name) && !pins.contains_key(&machine.name)
         });
-    let waiting = placement::waiting(&spares, others.len(), on.len());
-    good.retain(|machine| !waiting.contains(&machine.name));
-    good
+    // Images may come from another cluster, whose machines nobody misses here.
+    let wanted = on.iter().filter(|node| members.get(node).is_some()).count();
+    let waits = placement::waiting(&spares, others.len(), wanted);
+    let (waiting, machines) = good.into_iter().partition(|machine| waits.contains(&machine.name));
+    Offered { machines, waiting }
 }
 
 /// What a job's user wants.

@@ -85,10 +85,13 @@ impl Job {
             *busy.entry(node.clone()).or_default() += count;
         }
         let on = images.values().map(|image| image.node.clone()).collect();
-        let machines = plan::machines(&self.ledger, &shared.members, &busy, avoid, &on);
+        let plan::Offered { mut machines, mut waiting } =
+            plan::machines(&self.ledger, &shared.members, &busy, avoid, &on);
         let takers = self.ledger.cause.takers().into_iter().collect();
         loop {
             match plan::parts(&self.ledger, images, &machines, departing, &takers) {
+                // None of the others will do.
+                Err(_) if !waiting.is_empty() => machines.append(&mut waiting),
                 Err(error) if departed::is_daemons_only(error.instance, images) => {
                     if let Some(image) = images.get(&error.instance) {
                         departing.take_whole(error.instance, image);
