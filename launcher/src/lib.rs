@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod bucket;
 pub mod cli;
 mod client;
 mod cluster;

@@ -57,7 +57,7 @@ fn refused(answers: &[Answer], words: &str) {
 
 fn sealed(rig: &mut Rig) -> SealedJob {
     open(rig, 90, "user");
-    let ask = Ask::Portable { job: "latest".to_owned(), checkpoint: None };
+    let ask = Ask::Portable { job: "latest".to_owned(), checkpoint: None, stays: false };
     let answers = say(rig, 90, &ask);
     let [Answer::Portable { job }] = &answers[..] else { panic!("{answers:?}") };
     job.clone()
@@ -133,7 +133,7 @@ fn a_job_is_exported_by_its_user_alone_and_only_what_is_committed() {
     assert!(job.images[&InstanceId(1)].root && !job.images[&InstanceId(2)].root);
     open(&mut rig, 1, "other");
     let (wanted, first) = (job.id.clone(), ImageName { instance: InstanceId(1), checkpoint: 1 });
-    let ask = Ask::Portable { job: wanted.clone(), checkpoint: None };
+    let ask = Ask::Portable { job: wanted.clone(), checkpoint: None, stays: false };
     refused(&say(&mut rig, 1, &ask), "there is none of that name");
     let image = |image, avoid| Ask::Image { job: wanted.clone(), image, avoid };
     open(&mut rig, 2, "other");
@@ -150,7 +150,7 @@ fn a_job_is_exported_by_its_user_alone_and_only_what_is_committed() {
     refused(&say(&mut rig, 5, &image(first, vec![name(1)])), "held by node1 alone");
     rig.admit(HERE, Powers::default());
     open(&mut rig, 6, "user");
-    let ask = Ask::Portable { job: wanted, checkpoint: None };
+    let ask = Ask::Portable { job: wanted, checkpoint: None, stays: false };
     refused(&say(&mut rig, 6, &ask), "does not speak for users");
 }
 

@@ -6,7 +6,8 @@ mod daemons;
 mod store;
 
 use super::interrupts::Interrupts;
-use super::{Context, restart, run};
+use super::store::{Beside, Store};
+use super::{Context, is_loud, restart, run};
 use crate::cli::{
     EngineSetting, RestartArguments, RunArguments, SlurmCommand, SlurmRunArguments, THEN_EXIT,
 };
@@ -20,7 +21,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use store::Store;
+use std::sync::Arc;
 
 pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> {
     match command {
@@ -38,12 +39,12 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
     let then_exit = options.then_exit.unwrap_or(THEN_EXIT);
     let last = LastCheckpoint::new(signal, then_exit);
     // Without a store, what is told at the end is for the job, unless it is asked for.
-    let is_awaited = arguments.store.is_some() || options.checkpoint_on.is_some();
+    let is_awaited = arguments.store.store.is_some() || options.checkpoint_on.is_some();
     if is_awaited {
         options.last = Some(last.clone());
     }
     let name = arguments.run.name.as_deref();
-    let store = arguments.store.as_deref().map(|dir| Store::of(dir, name)).transpose()?;
+    let store = store::open(&arguments.store, name)?.map(Arc::new);
     let awaited = Signal::try_from(signal).ok().filter(|_| is_awaited);
     // Until the job is there, what comes ends all in order.
     let mut interrupts = Interrupts::hold_also(awaited)?;
@@ -92,10 +93,12 @@ fn refuse_options(run: &RunArguments) -> Result<(), Failure> {
 /// Begins a job, or goes on with what the store has of it. Unless it ends well, its newest checkpoint goes there.
 fn run_from(
     context: &Context,
-    store: &Store,
+    store: &Arc<Store>,
     mut arguments: RunArguments,
     last: &LastCheckpoint,
 ) -> Result<u8, Failure> {
+    let beside = Beside::start(store, context, is_loud(&arguments.options));
+    arguments.options.commits = beside.as_ref().map(Beside::on_commit);
     let status = if store.has_job()? {
         store.bring(context)?;
         let arguments = RestartArguments {
@@ -111,6 +114,8 @@ fn run_from(
         arguments.name = Some(store.name().to_owned());
         run::perform(context, arguments)
     };
+    // What is on its way there is older than what comes now.
+    drop(beside);
     if let Ok(0) = status {
         store.remove()?;
         return Ok(0);

@@ -1,0 +1,146 @@
+//! What is asked of a bucket, with the credentials of the usual variables AWS_*.
+
+use super::told::told;
+use super::{Address, BucketError, draft};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::path::Path;
+use object_store::{ClientConfigKey, Error, ObjectStoreExt, RetryConfig};
+use std::future::Future;
+use std::time::Duration;
+
+/// What names somebody who asks; without any, the machine itself is asked, as in Amazon's own.
+const CREDENTIALS: [&str; 4] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+];
+/// What names another server than Amazon's; the first one counts.
+const ENDPOINTS: [&str; 3] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+/// How long a connection may take.
+const CONNECTING: &str = "10s";
+
+/// How patient one is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// How long one request may take.
+    pub(super) request: Duration,
+    /// How often it is made again.
+    pub(super) retries: usize,
+    /// For how long.
+    pub(super) retrying: Duration,
+}
+
+impl Patience {
+    /// Before anything begins.
+    const FIRST: Self =
+        Self { request: Duration::from_secs(10), retries: 2, retrying: Duration::from_secs(20) };
+
+    /// While so many bytes pass in each request: at 64 KiB a second or faster.
+    pub(super) fn for_bytes(bytes: usize) -> Self {
+        let request = Duration::from_secs(60 + (bytes as u64 >> 16));
+        Self { request, retries: 20, retrying: Duration::from_secs(240) }
+    }
+}
+
+/// An object of a bucket.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) store: AmazonS3,
+    pub(super) path: Path,
+    pub(super) address: Address,
+    pub(super) endpoint: String,
+    /// Whether a variable names somebody.
+    pub(super) has_credentials: bool,
+}
+
+impl Object {
+    pub(super) fn of(address: &Address, patience: Patience) -> Result<Self, BucketError> {
+        let variable = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let endpoint = ENDPOINTS.iter().find_map(variable);
+        let seconds = |time: Duration| format!("{}s", time.as_secs());
+        let of_client = AmazonS3ConfigKey::Client;
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(address.bucket())
+            .with_config(of_client(ClientConfigKey::Timeout), seconds(patience.request))
+            .with_config(of_client(ClientConfigKey::ConnectTimeout), CONNECTING)
+            .with_retry(RetryConfig {
+                max_retries: patience.retries,
+                retry_timeout: patience.retrying,
+                ..RetryConfig::default()
+            });
+        if let Some(endpoint) = &endpoint {
+            // Whoever names such a server wants it so; the signature of a request is no secret.
+            let in_clear = endpoint.starts_with("http://");
+            builder = builder.with_endpoint(endpoint).with_allow_http(in_clear);
+        }
+        // Its text may be one of a variable's value.
+        let store = builder.build().map_err(|error| BucketError::Variable(variable_of(&error)))?;
+        let path =
+            Path::parse(address.key()).map_err(|_| BucketError::NoAddress(address.to_string()))?;
+        let endpoint = endpoint.unwrap_or_else(|| "amazonaws.com".to_owned());
+        let has_credentials = CREDENTIALS.iter().any(|name| variable(name).is_some());
+        Ok(Self { store, path, address: address.clone(), endpoint, has_credentials })
+    }
+
+    pub(super) fn told(&self, error: &Error) -> BucketError {
+        told(self, error)
+    }
+}
+
+fn variable_of(error: &Error) -> String {
+    let text = error.to_string();
+    let secret = ["SECRET", "TOKEN"].iter().any(|word| text.to_uppercase().contains(word));
+    if secret { "a secret is missing or malformed".to_owned() } else { text }
+}
+
+/// Waits for it. Called where there is no event loop.
+pub(super) fn wait<T>(
+    future: impl Future<Output = Result<T, BucketError>>,
+) -> Result<T, BucketError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
+}
+
+/// Finds out, before a job begins, whether an archive can be written, read and removed there. What an upload before has
+/// left unfinished is removed.
+///
+/// # Errors
+/// Where it can't.
+pub fn check(object: &Address) -> Result<(), BucketError> {
+    let object = Object::of(object, Patience::FIRST)?;
+    wait(async {
+        draft::sweep(&object).await?;
+        draft::note(&object, None).await?;
+        draft::forget(&object).await
+    })
+}
+
+/// Whether there is an archive.
+///
+/// # Errors
+/// Where nobody tells.
+pub fn exists(object: &Address) -> Result<bool, BucketError> {
+    let object = Object::of(object, Patience::FIRST)?;
+    wait(async {
+        match object.store.head(&object.path).await {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(object.told(&error)),
+        }
+    })
+}
+
+/// Removes an archive, if there is one.
+///
+/// # Errors
+/// Where it stays.
+pub fn remove(object: &Address) -> Result<(), BucketError> {
+    let object = Object::of(object, Patience::for_bytes(0))?;
+    wait(async {
+        draft::sweep(&object).await?;
+        match object.store.delete(&object.path).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(object.told(&error)),
+        }
+    })
+}

@@ -1,0 +1,234 @@
+//! An archive on its way into a bucket, part by part. Nobody sees it before it is whole.
+
+use super::client::{Object, Patience, wait};
+use super::{Address, BucketError, client, draft};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::{MultipartId, PutPayload};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// The smallest part; S3 takes none below 5 MiB but the last.
+const SMALLEST: usize = 8 << 20;
+/// The largest part that S3 takes.
+const LARGEST: u64 = 5 << 30;
+/// The most parts that S3 takes.
+const MOST_PARTS: usize = 10_000;
+/// So many are aimed at: what is expected is only about right.
+const AIMED_PARTS: u64 = 8_000;
+/// The most parts under way.
+const MOST_UNDER_WAY: usize = 4;
+/// Bytes of parts under way, where these are large.
+const BYTES_UNDER_WAY: usize = 64 << 20;
+/// How often a part is sent anew, each time with all patience.
+const TRIES: usize = 3;
+
+enum Order {
+    Part(Vec<u8>),
+    Complete,
+}
+
+/// What is written to it goes into an object. Dropped before [`keep`](Self::keep), nothing of it stays.
+pub struct Upload {
+    orders: Option<mpsc::Sender<Order>>,
+    sender: Option<JoinHandle<Result<(), BucketError>>>,
+    buffer: Vec<u8>,
+    part: usize,
+}
+
+/// All parts have the same size, which some servers ask for.
+fn part_size(bytes: u64) -> usize {
+    let wanted = (bytes / AIMED_PARTS).min(LARGEST).next_multiple_of(1 << 20);
+    usize::try_from(wanted).unwrap_or(usize::MAX).max(SMALLEST)
+}
+
+fn under_way(part: usize) -> usize {
+    (BYTES_UNDER_WAY / part).clamp(1, MOST_UNDER_WAY)
+}
+
+impl Upload {
+    /// Begins one of about so many bytes. `replace`: there may be an archive already.
+    ///
+    /// # Errors
+    /// Where nothing can be written there.
+    pub fn begin(address: &Address, bytes: u64, replace: bool) -> Result<Self, BucketError> {
+        if !replace && client::exists(address)? {
+            return Err(BucketError::There);
+        }
+        let part = part_size(bytes);
+        let object = Object::of(address, Patience::for_bytes(part))?;
+        let object = Arc::new(object);
+        let upload = wait(begin(&object))?;
+        let (orders, receiver) = mpsc::channel(1);
+        let thread = std::thread::Builder::new().name("upload".to_owned());
+        let most = under_way(part);
+        let sender = thread.spawn(move || wait(send(&object, &upload, receiver, most)))?;
+        Ok(Self { orders: Some(orders), sender: Some(sender), buffer: Vec::new(), part })
+    }
+
+    /// Gives a part or the end to the sender; a failure is the one of the sender.
+    fn order(&mut self, order: Order) -> Result<(), BucketError> {
+        let sent = self.orders.as_ref().map(|orders| orders.blocking_send(order));
+        if matches!(sent, Some(Ok(()))) {
+            return Ok(());
+        }
+        self.end().and(Err(BucketError::GivenUp))
+    }
+
+    /// Waits for the sender, which has all it is to get.
+    fn end(&mut self) -> Result<(), BucketError> {
+        self.orders = None;
+        match self.sender.take().map(JoinHandle::join) {
+            Some(Ok(ended)) => ended,
+            Some(Err(_)) | None => Err(BucketError::GivenUp),
+        }
+    }
+
+    /// Completes it: from now on the object is this.
+    ///
+    /// # Errors
+    /// Where it is not whole; nothing of it stays then.
+    pub fn keep(mut self) -> Result<(), BucketError> {
+        if !self.buffer.is_empty() {
+            let last = std::mem::take(&mut self.buffer);
+            self.order(Order::Part(last))?;
+        }
+        self.order(Order::Complete)?;
+        self.end()
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // Aborts it, if it is not kept.
+        let _ = self.end();
+    }
+}
+
+impl Write for Upload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(self.part - self.buffer.len());
+        let (bytes, _) = bytes.split_at(count);
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() == self.part {
+            let next = Vec::with_capacity(self.part);
+            let part = std::mem::replace(&mut self.buffer, next);
+            self.order(Order::Part(part)).map_err(io::Error::other)?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn begin(object: &Object) -> Result<MultipartId, BucketError> {
+    draft::sweep(object).await?;
+    let upload = object.store.create_multipart(&object.path).await;
+    let upload = upload.map_err(|error| object.told(&error))?;
+    if let Err(error) = draft::note(object, Some(&upload)).await {
+        let _ = object.store.abort_multipart(&object.path, &upload).await;
+        return Err(error);
+    }
+    Ok(upload)
+}
+
+/// Sends parts as they come, and completes the upload when that is told, or aborts it.
+async fn send(
+    object: &Arc<Object>,
+    upload: &MultipartId,
+    orders: mpsc::Receiver<Order>,
+    most: usize,
+) -> Result<(), BucketError> {
+    let sent = match send_parts(object, upload, orders, most).await {
+        Ok(parts) => {
+            let done = object.store.complete_multipart(&object.path, upload, parts).await;
+            done.map(drop).map_err(|error| object.told(&error))
+        }
+        Err(error) => Err(error),
+    };
+    // Where not even that is possible, the next run does it.
+    let is_over = match sent {
+        Ok(()) => true,
+        Err(_) => object.store.abort_multipart(&object.path, upload).await.is_ok(),
+    };
+    if is_over {
+        let _ = draft::forget(object).await;
+    }
+    sent
+}
+
+type Sent = Result<(usize, PartId), BucketError>;
+
+async fn send_parts(
+    object: &Arc<Object>,
+    upload: &MultipartId,
+    mut orders: mpsc::Receiver<Order>,
+    most: usize,
+) -> Result<Vec<PartId>, BucketError> {
+    // Dropped, they end.
+    let mut under_way: JoinSet<Sent> = JoinSet::new();
+    let mut parts: Vec<Option<PartId>> = Vec::new();
+    let mut is_whole = false;
+    while !is_whole || !under_way.is_empty() {
+        tokio::select! {
+            Some(done) = under_way.join_next(), if !under_way.is_empty() => {
+                let (index, part) = done.map_err(|_| BucketError::GivenUp)??;
+                if let Some(place) = parts.get_mut(index) {
+                    *place = Some(part);
+                }
+            }
+            order = orders.recv(), if !is_whole && under_way.len() < most => match order {
+                Some(Order::Part(bytes)) => {
+                    if parts.len() == MOST_PARTS {
+                        return Err(BucketError::TooLarge);
+                    }
+                    let (object, upload) = (object.clone(), upload.clone());
+                    let index = parts.len();
+                    parts.push(None);
+                    under_way.spawn(async move { send_part(&object, &upload, index, bytes).await });
+                }
+                Some(Order::Complete) => is_whole = true,
+                None => return Err(BucketError::GivenUp),
+            }
+        }
+    }
+    parts.into_iter().collect::<Option<_>>().ok_or(BucketError::GivenUp)
+}
+
+/// Sends one part; those that are there already stay there while it is tried again.
+async fn send_part(object: &Object, upload: &MultipartId, index: usize, bytes: Vec<u8>) -> Sent {
+    let payload = PutPayload::from(bytes);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match object.store.put_part(&object.path, upload, index, payload.clone()).await {
+            Ok(part) => return Ok((index, part)),
+            Err(error) => match object.told(&error) {
+                BucketError::Other { .. } if tries < TRIES => {}
+                told => return Err(told),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_as_large_as_it_takes_and_no_larger() {
+        assert_eq!(part_size(0), SMALLEST);
+        assert_eq!(part_size(40 << 30), SMALLEST);
+        for bytes in [1 << 38, 1 << 40, 5 << 40] {
+            let part = part_size(bytes) as u64;
+            assert!(part * MOST_PARTS as u64 > bytes + bytes / 5, "{bytes}: {part}");
+            assert_eq!(part % (1 << 20), 0);
+        }
+        assert_eq!(part_size(u64::MAX) as u64, LARGEST);
+        assert_eq!((under_way(SMALLEST), under_way(1 << 30)), (MOST_UNDER_WAY, 1));
+    }
+}
