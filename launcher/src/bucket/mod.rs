@@ -70,8 +70,8 @@ pub enum BucketError {
     Replaced,
     /// It must not be replaced.
     #[cfg(feature = "s3")]
-    #[error("it is there already; choose another name")]
-    There,
+    #[error("{0} is there already; choose another name")]
+    There(Address),
     /// There are more parts than S3 takes.
     #[cfg(feature = "s3")]
     #[error("it is larger than was to be expected: it has more parts than S3 takes")]

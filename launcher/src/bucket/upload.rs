@@ -55,7 +55,7 @@ impl Upload {
     /// Where nothing can be written there.
     pub fn begin(address: &Address, bytes: u64, replace: bool) -> Result<Self, BucketError> {
         if !replace && client::exists(address)? {
-            return Err(BucketError::There);
+            return Err(BucketError::There(address.clone()));
         }
         let part = part_size(bytes);
         let object = Object::of(address, Patience::for_bytes(part))?;

@@ -28,6 +28,7 @@ mod runtimes;
 mod sealed;
 mod shells;
 mod slurm;
+mod slurm_store;
 mod speeds;
 mod stage;
 mod traffic;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<Case> {
         runtimes::CASES,
         packaged::CASES,
         slurm::CASES,
+        slurm_store::CASES,
         fallback::CASES,
         damage::CASES,
         shells::CASES,

@@ -59,13 +59,13 @@ echo \"status $?\"
 }
 
 /// A job of sbatch's.
-struct Batch<'s> {
+pub(super) struct Batch<'s> {
     slurm: &'s Slurm,
-    number: String,
+    pub(super) number: String,
 }
 
 impl<'s> Batch<'s> {
-    fn submit(slurm: &'s Slurm, script: &str) -> Result<Self, Failure> {
+    pub(super) fn submit(slurm: &'s Slurm, script: &str) -> Result<Self, Failure> {
         let mut submitted = slurm.begin(0, &["sbatch", "--parsable", script])?;
         let status = submitted.wait(JOB_LIMIT)?;
         let number = submitted.output().trim().to_owned();
@@ -73,19 +73,19 @@ impl<'s> Batch<'s> {
         Ok(Self { slurm, number })
     }
 
-    fn file(&self, kind: &str) -> String {
+    pub(super) fn file(&self, kind: &str) -> String {
         let path = self.slurm.cluster().folder().join("shared").join(USER);
         fs::read_to_string(path.join(format!("{kind}.{}", self.number))).unwrap_or_default()
     }
 
-    fn wait_for(&self, kind: &str, text: &str, limit: Duration) -> Result<(), Failure> {
+    pub(super) fn wait_for(&self, kind: &str, text: &str, limit: Duration) -> Result<(), Failure> {
         let seen = until(&format!("{kind} of the job has {text:?}"), limit, || {
             Ok(self.file(kind).contains(text).then_some(()))
         });
         seen.map_err(|failure| self.explain(&failure))
     }
 
-    fn explain(&self, failure: &Failure) -> Failure {
+    pub(super) fn explain(&self, failure: &Failure) -> Failure {
         let (out, err) = (self.file("out"), self.file("err"));
         let shown = self.slurm.run(0, &["scontrol", "show", "job", &self.number]);
         let shown = shown.map_or_else(|error| error.0, |shown| shown.stdout);
@@ -94,7 +94,7 @@ impl<'s> Batch<'s> {
     }
 
     /// Waits until the ranks work on all nodes, and for two checkpoints after that.
-    fn wait_for_checkpoints(&self) -> Result<(), Failure> {
+    pub(super) fn wait_for_checkpoints(&self) -> Result<(), Failure> {
         self.wait_for("out", "rank 5 of 6 on node3", JOB_LIMIT)?;
         let mut first = None;
         let seen = until("two more checkpoints are committed", JOB_LIMIT, || {
