@@ -1,10 +1,11 @@
 //! What is asked of a bucket, with the credentials of the usual variables AWS_*.
 
+use super::connector::Connector;
 use super::told::told;
 use super::{Address, BucketError, draft};
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;
-use object_store::{ClientConfigKey, Error, ObjectStoreExt, RetryConfig};
+use object_store::{Error, ObjectStoreExt, RetryConfig};
 use std::future::Future;
 use std::time::Duration;
 
@@ -21,8 +22,6 @@ const ENDPOINTS: [&str; 3] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_EN
 const PAIR: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
 /// What else goes into a line of a request.
 const OF_A_LINE: [&str; 3] = ["AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"];
-/// How long a connection may take.
-const CONNECTING: &str = "10s";
 
 /// How patient one is.
 #[derive(Debug, Clone, Copy)]
@@ -63,20 +62,17 @@ impl Object {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         check_variables(variable)?;
         let endpoint = ENDPOINTS.iter().find_map(|name| variable(name));
-        let seconds = |time: Duration| format!("{}s", time.as_secs());
-        let of_client = AmazonS3ConfigKey::Client;
+        // Whoever names a server without TLS wants it so; the signature of a request is no secret.
+        let in_clear = endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(address.bucket())
-            .with_config(of_client(ClientConfigKey::Timeout), seconds(patience.request))
-            .with_config(of_client(ClientConfigKey::ConnectTimeout), CONNECTING)
+            .with_http_connector(Connector { patience, in_clear })
             .with_retry(RetryConfig {
                 max_retries: patience.retries,
                 retry_timeout: patience.retrying,
                 ..RetryConfig::default()
             });
         if let Some(endpoint) = &endpoint {
-            // Whoever names such a server wants it so; the signature of a request is no secret.
-            let in_clear = endpoint.starts_with("http://");
             builder = builder.with_endpoint(endpoint).with_allow_http(in_clear);
         }
         // Its text may repeat a value.

@@ -2,6 +2,7 @@
 //!
 //! - `address`: bucket and key, as people write them.
 //! - `client`: what is asked of a bucket, with the credentials of the usual variables AWS_*.
+//! - `connector`: how a server is reached.
 //! - `upload`: an archive on its way there, part by part; `draft`: what is known of one that is not whole.
 //! - `download`: an archive on its way here, range by range.
 //! - `told`: errors without anything secret.
@@ -11,6 +12,8 @@
 mod address;
 #[cfg(feature = "s3")]
 mod client;
+#[cfg(feature = "s3")]
+mod connector;
 #[cfg(feature = "s3")]
 mod download;
 #[cfg(feature = "s3")]
