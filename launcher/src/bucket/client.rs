@@ -155,7 +155,7 @@ pub fn exists(object: &Address) -> Result<bool, BucketError> {
 /// # Errors
 /// Where it stays.
 pub fn remove(object: &Address) -> Result<(), BucketError> {
-    let object = Object::of(object, Patience::for_bytes(0))?;
+    let object = Object::of(object, Patience::FIRST)?;
     wait(async {
         draft::sweep(&object).await?;
         match object.store.delete(&object.path).await {

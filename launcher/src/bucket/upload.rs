@@ -4,10 +4,13 @@ use super::client::{Object, Patience, wait};
 use super::{Address, BucketError, client, draft};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::{MultipartId, PutPayload};
+use std::future::Future;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use tokio::sync::mpsc;
+use std::time::Duration;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
 
 /// The smallest part; S3 takes none below 5 MiB but the last.
@@ -22,6 +25,10 @@ const AIMED_PARTS: u64 = 8_000;
 const MOST_UNDER_WAY: usize = 4;
 /// Bytes of parts under way, where these are large.
 const BYTES_UNDER_WAY: usize = 64 << 20;
+/// How long it may take to abort one.
+const ABORTING: Duration = Duration::from_secs(10);
+/// Between two looks whether it is given up.
+const LOOK: Duration = Duration::from_millis(50);
 /// How often a part is sent anew, each time with all patience.
 const TRIES: usize = 3;
 
@@ -30,10 +37,16 @@ enum Order {
     Complete,
 }
 
+/// Tells whether an upload is to be given up, however long the network takes.
+pub type GiveUp = Box<dyn Fn() -> bool + Send>;
+
 /// What is written to it goes into an object. Dropped before [`keep`](Self::keep), nothing of it stays.
 pub struct Upload {
     orders: Option<mpsc::Sender<Order>>,
     sender: Option<JoinHandle<Result<(), BucketError>>>,
+    give_up: GiveUp,
+    /// What the sender is told.
+    is_given_up: Arc<AtomicBool>,
     buffer: Vec<u8>,
     part: usize,
 }
@@ -49,41 +62,60 @@ fn under_way(part: usize) -> usize {
 }
 
 impl Upload {
-    /// Begins one of about so many bytes. `replace`: there may be an archive already.
+    /// Begins one of about so many bytes. `replace`: there may be an archive already. `give_up` is asked while it waits.
     ///
     /// # Errors
     /// Where nothing can be written there.
-    pub fn begin(address: &Address, bytes: u64, replace: bool) -> Result<Self, BucketError> {
+    pub fn begin(
+        address: &Address,
+        bytes: u64,
+        replace: bool,
+        give_up: GiveUp,
+    ) -> Result<Self, BucketError> {
         if !replace && client::exists(address)? {
             return Err(BucketError::There(address.clone()));
         }
         let part = part_size(bytes);
-        let object = Object::of(address, Patience::for_bytes(part))?;
-        let object = Arc::new(object);
-        let upload = wait(begin(&object))?;
+        let object = Arc::new(Object::of(address, Patience::for_bytes(part))?);
+        let upload = wait(unless(&give_up, begin(&object)))?;
         let (orders, receiver) = mpsc::channel(1);
+        let is_given_up = Arc::new(AtomicBool::new(false));
+        let sending =
+            Sending { object, upload, most: under_way(part), is_given_up: is_given_up.clone() };
         let thread = std::thread::Builder::new().name("upload".to_owned());
-        let most = under_way(part);
-        let sender = thread.spawn(move || wait(send(&object, &upload, receiver, most)))?;
-        Ok(Self { orders: Some(orders), sender: Some(sender), buffer: Vec::new(), part })
+        let sender = thread.spawn(move || wait(sending.send(receiver)))?;
+        let (orders, sender) = (Some(orders), Some(sender));
+        Ok(Self { orders, sender, give_up, is_given_up, buffer: Vec::new(), part })
     }
 
     /// Gives a part or the end to the sender; a failure is the one of the sender.
     fn order(&mut self, order: Order) -> Result<(), BucketError> {
-        let sent = self.orders.as_ref().map(|orders| orders.blocking_send(order));
-        if matches!(sent, Some(Ok(()))) {
-            return Ok(());
+        let mut order = order;
+        loop {
+            let Some(orders) = &self.orders else { return Err(BucketError::GivenUp) };
+            match orders.try_send(order) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(same)) if !(self.give_up)() => order = same,
+                Err(TrySendError::Full(_)) => return Err(BucketError::GivenUp),
+                Err(TrySendError::Closed(_)) => {
+                    return self.end().and(Err(BucketError::GivenUp));
+                }
+            }
+            std::thread::sleep(LOOK);
         }
-        self.end().and(Err(BucketError::GivenUp))
     }
 
     /// Waits for the sender, which has all it is to get.
     fn end(&mut self) -> Result<(), BucketError> {
         self.orders = None;
-        match self.sender.take().map(JoinHandle::join) {
-            Some(Ok(ended)) => ended,
-            Some(Err(_)) | None => Err(BucketError::GivenUp),
+        let Some(sender) = self.sender.take() else { return Err(BucketError::GivenUp) };
+        while !sender.is_finished() {
+            if (self.give_up)() {
+                self.is_given_up.store(true, Ordering::SeqCst);
+            }
+            std::thread::sleep(LOOK);
         }
+        sender.join().unwrap_or(Err(BucketError::GivenUp))
     }
 
     /// Completes it: from now on the object is this.
@@ -103,6 +135,7 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         // Aborts it, if it is not kept.
+        self.is_given_up.store(true, Ordering::SeqCst);
         let _ = self.end();
     }
 }
@@ -125,6 +158,22 @@ impl Write for Upload {
     }
 }
 
+/// Waits for it, unless it is given up.
+async fn unless<T>(
+    give_up: &GiveUp,
+    future: impl Future<Output = Result<T, BucketError>>,
+) -> Result<T, BucketError> {
+    tokio::pin!(future);
+    loop {
+        tokio::select! {
+            done = &mut future => return done,
+            () = tokio::time::sleep(LOOK) => if give_up() {
+                return Err(BucketError::GivenUp);
+            }
+        }
+    }
+}
+
 async fn begin(object: &Object) -> Result<MultipartId, BucketError> {
     draft::sweep(object).await?;
     let upload = object.store.create_multipart(&object.path).await;
@@ -136,67 +185,77 @@ async fn begin(object: &Object) -> Result<MultipartId, BucketError> {
     Ok(upload)
 }
 
-/// Sends parts as they come, and completes the upload when that is told, or aborts it.
-async fn send(
-    object: &Arc<Object>,
-    upload: &MultipartId,
-    orders: mpsc::Receiver<Order>,
+/// What sends parts as they come.
+struct Sending {
+    object: Arc<Object>,
+    upload: MultipartId,
+    /// The most under way.
     most: usize,
-) -> Result<(), BucketError> {
-    let sent = match send_parts(object, upload, orders, most).await {
-        Ok(parts) => {
-            let done = object.store.complete_multipart(&object.path, upload, parts).await;
-            done.map(drop).map_err(|error| object.told(&error))
-        }
-        Err(error) => Err(error),
-    };
-    // Where not even that is possible, the next run does it.
-    let is_over = match sent {
-        Ok(()) => true,
-        Err(_) => object.store.abort_multipart(&object.path, upload).await.is_ok(),
-    };
-    if is_over {
-        let _ = draft::forget(object).await;
-    }
-    sent
+    is_given_up: Arc<AtomicBool>,
 }
 
 type Sent = Result<(usize, PartId), BucketError>;
 
-async fn send_parts(
-    object: &Arc<Object>,
-    upload: &MultipartId,
-    mut orders: mpsc::Receiver<Order>,
-    most: usize,
-) -> Result<Vec<PartId>, BucketError> {
-    // Dropped, they end.
-    let mut under_way: JoinSet<Sent> = JoinSet::new();
-    let mut parts: Vec<Option<PartId>> = Vec::new();
-    let mut is_whole = false;
-    while !is_whole || !under_way.is_empty() {
-        tokio::select! {
-            Some(done) = under_way.join_next(), if !under_way.is_empty() => {
-                let (index, part) = done.map_err(|_| BucketError::GivenUp)??;
-                if let Some(place) = parts.get_mut(index) {
-                    *place = Some(part);
-                }
+impl Sending {
+    /// Completes the upload when that is told, or aborts it.
+    async fn send(&self, orders: mpsc::Receiver<Order>) -> Result<(), BucketError> {
+        let Self { object, upload, .. } = self;
+        let sent = match self.send_parts(orders).await {
+            Ok(parts) => {
+                let done = object.store.complete_multipart(&object.path, upload, parts).await;
+                done.map(drop).map_err(|error| object.told(&error))
             }
-            order = orders.recv(), if !is_whole && under_way.len() < most => match order {
-                Some(Order::Part(bytes)) => {
-                    if parts.len() == MOST_PARTS {
+            Err(error) => Err(error),
+        };
+        // Where not even that is possible, the next one there does it.
+        let clear = async {
+            if sent.is_ok() || object.store.abort_multipart(&object.path, upload).await.is_ok() {
+                let _ = draft::forget(object).await;
+            }
+        };
+        let _ = tokio::time::timeout(ABORTING, clear).await;
+        sent
+    }
+
+    async fn send_parts(
+        &self,
+        mut orders: mpsc::Receiver<Order>,
+    ) -> Result<Vec<PartId>, BucketError> {
+        // Dropped, they end.
+        let mut under_way: JoinSet<Sent> = JoinSet::new();
+        let mut parts: Vec<Option<PartId>> = Vec::new();
+        let mut is_whole = false;
+        while !is_whole || !under_way.is_empty() {
+            if self.is_given_up.load(Ordering::SeqCst) {
+                return Err(BucketError::GivenUp);
+            }
+            tokio::select! {
+                Some(done) = under_way.join_next(), if !under_way.is_empty() => {
+                    let (index, part) = done.map_err(|_| BucketError::GivenUp)??;
+                    if let Some(place) = parts.get_mut(index) {
+                        *place = Some(part);
+                    }
+                }
+                order = orders.recv(), if !is_whole && under_way.len() < self.most => match order {
+                    Some(Order::Part(_)) if parts.len() == MOST_PARTS => {
                         return Err(BucketError::TooLarge);
                     }
-                    let (object, upload) = (object.clone(), upload.clone());
-                    let index = parts.len();
-                    parts.push(None);
-                    under_way.spawn(async move { send_part(&object, &upload, index, bytes).await });
-                }
-                Some(Order::Complete) => is_whole = true,
-                None => return Err(BucketError::GivenUp),
+                    Some(Order::Part(bytes)) => {
+                        let (object, upload) = (self.object.clone(), self.upload.clone());
+                        let index = parts.len();
+                        parts.push(None);
+                        under_way.spawn(async move {
+                            send_part(&object, &upload, index, bytes).await
+                        });
+                    }
+                    Some(Order::Complete) => is_whole = true,
+                    None => return Err(BucketError::GivenUp),
+                },
+                () = tokio::time::sleep(LOOK) => {}
             }
         }
+        parts.into_iter().collect::<Option<_>>().ok_or(BucketError::GivenUp)
     }
-    parts.into_iter().collect::<Option<_>>().ok_or(BucketError::GivenUp)
 }
 
 /// Sends one part; those that are there already stay there while it is tried again.

@@ -17,11 +17,19 @@ pub fn remove(_object: &Address) -> Result<(), BucketError> {
     Err(BucketError::Without)
 }
 
+/// Tells whether an upload is to be given up.
+pub type GiveUp = Box<dyn Fn() -> bool + Send>;
+
 /// Never made.
 pub struct Upload(Infallible);
 
 impl Upload {
-    pub fn begin(_object: &Address, _bytes: u64, _replace: bool) -> Result<Self, BucketError> {
+    pub fn begin(
+        _object: &Address,
+        _bytes: u64,
+        _replace: bool,
+        _give_up: GiveUp,
+    ) -> Result<Self, BucketError> {
         Err(BucketError::Without)
     }
 

@@ -54,15 +54,20 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
     let log = File::open(job.log()).ok().map(|log| (log, record.log_length));
     let export =
         Export::open(job.path(), record.checkpoint, log).map_err(|error| failed(error.into()))?;
-    let out = target.open(export.bytes()).map_err(|error| Failure::of(&what, error))?;
+    let out = target.open(export.bytes(), interrupts.as_ref());
     let bar = bytes_bar(Some(export.bytes()), format!("{}@{}", job.name(), record.checkpoint));
     let mut signal = None;
-    let result = write(export, &job, (out, recipients), &mut |bytes| {
+    let mut watch = |bytes| {
         bar.inc(bytes);
         signal = interrupts.as_mut().and_then(Interrupts::came);
         if signal.is_some() { Err(Interrupted) } else { Ok(()) }
-    });
+    };
+    let result = out
+        .map_err(Refusal::Place)
+        .and_then(|out| write(export, &job, (out, recipients), &mut watch));
     bar.finish_and_clear();
+    // What waited for a network may have been given up before it was looked at here.
+    let signal = signal.or_else(|| interrupts.as_mut().and_then(Interrupts::came));
     match (result, signal) {
         (Err(error), Some(signal)) => {
             eprintln!("ckptd: {}", failed(error));
@@ -90,6 +95,8 @@ enum Refusal {
     Archive(#[from] ArchiveError),
     #[error("{0}")]
     Key(#[from] KeyError),
+    #[error("{0}")]
+    Place(io::Error),
 }
 
 fn write(

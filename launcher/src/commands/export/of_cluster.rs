@@ -39,9 +39,9 @@ pub fn perform(
     let about = format!("{}@{}", job.name, job.record.checkpoint);
     let room = room(context, target)?;
     let interrupts = Interrupts::hold()?;
+    let opened = target.open(bytes, Some(&interrupts)).map_err(Refusal::from);
     let watched = Watched::new(bytes_bar(Some(bytes), about), interrupts);
     let source = Source { cluster, job: &job, watched: &watched };
-    let opened = target.open(bytes).map_err(Refusal::from);
     let written = opened.and_then(|out| write(&source, &sealed, &room, (out, recipients)));
     match (written, watched.signal()) {
         (Err(error), Some(signal)) => {

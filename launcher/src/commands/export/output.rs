@@ -1,6 +1,7 @@
 //! Where an archive goes.
 
 use crate::bucket::{Address, BucketError, Upload};
+use crate::commands::interrupts::{Interrupts, Pending};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -47,11 +48,11 @@ impl<'a> Target<'a> {
         Some(folder.unwrap_or(Path::new(".")))
     }
 
-    /// Begins to write it, about so many bytes.
+    /// Begins to write it, about so many bytes, unless a signal comes.
     ///
     /// # Errors
     /// Where it can't be written there.
-    pub fn open(&self, bytes: u64) -> io::Result<Output> {
+    pub fn open(&self, bytes: u64, interrupts: Option<&Interrupts>) -> io::Result<Output> {
         match self {
             Self::Standard if io::stdout().is_terminal() => {
                 Err(io::Error::other("standard output is a terminal; redirect it"))
@@ -68,7 +69,10 @@ impl<'a> Target<'a> {
                 Ok(Output::File { unfinished, path, replace: *replace })
             }
             Self::Bucket { object, replace } => {
-                let upload = Upload::begin(object, bytes, *replace).map_err(io::Error::other)?;
+                let pending = interrupts.map(Interrupts::pending).transpose()?;
+                let give_up = move || pending.as_ref().is_some_and(Pending::any);
+                let upload = Upload::begin(object, bytes, *replace, Box::new(give_up));
+                let upload = upload.map_err(io::Error::other)?;
                 Ok(Output::Bucket(Box::new(upload)))
             }
         }
