@@ -155,6 +155,28 @@ fn a_job_is_exported_by_its_user_alone_and_only_what_is_committed() {
 }
 
 #[test]
+fn a_checkpoint_stays_as_long_as_a_command_reads_it() {
+    let mut rig = with_checkpoint();
+    open(&mut rig, 1, "user");
+    let ask = Ask::Portable { job: "latest".to_owned(), checkpoint: Some(1), stays: true };
+    let answers = say(&mut rig, 1, &ask);
+    assert!(matches!(answers[..], [Answer::Portable { .. }]), "{answers:?}");
+    let portable = |rig: &mut Rig, client| {
+        open(rig, client, "user");
+        let ask = Ask::Portable { job: "latest".to_owned(), checkpoint: Some(1), stays: false };
+        say(rig, client, &ask)
+    };
+    for _ in 0..4 {
+        rig.checkpoint();
+    }
+    let answers = portable(&mut rig, 2);
+    assert!(matches!(answers[..], [Answer::Portable { .. }]), "{answers:?}");
+    rig.happens(HERE, Event::ClientClosed { client: 1 });
+    rig.checkpoint();
+    refused(&portable(&mut rig, 3), "no committed checkpoint 1");
+}
+
+#[test]
 fn an_imported_job_is_at_rest_and_restarts_after_the_coordinator_too() {
     let mut rig = with_checkpoint();
     let job = sealed(&mut rig);
