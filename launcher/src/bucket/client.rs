@@ -36,7 +36,7 @@ pub(super) struct Patience {
 
 impl Patience {
     /// Before anything begins.
-    const FIRST: Self =
+    pub(super) const FIRST: Self =
         Self { request: Duration::from_secs(10), retries: 2, retrying: Duration::from_secs(20) };
 
     /// While so many bytes pass in each request: at 64 KiB a second or faster.

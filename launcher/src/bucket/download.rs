@@ -23,11 +23,12 @@ impl Download {
     /// # Errors
     /// Where there is no such archive.
     pub fn begin(address: &Address) -> Result<(File, Self), BucketError> {
-        let object = Object::of(address, Patience::for_bytes(RANGE as usize))?;
+        let asked = Object::of(address, Patience::FIRST)?;
         let found = wait(async {
-            let found = object.store.head(&object.path).await;
-            found.map_err(|error| object.told(&error))
+            let found = asked.store.head(&asked.path).await;
+            found.map_err(|error| asked.told(&error))
         })?;
+        let object = Object::of(address, Patience::for_bytes(RANGE as usize))?;
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(io::Error::from)?;
         let writer = File::from(writer);
         let thread = std::thread::Builder::new().name("download".to_owned());

@@ -11,7 +11,7 @@ pub struct StoreArguments {
     /// of --checkpoint-on [default: USR1], a last checkpoint is taken and goes there. The same command goes on from it, on
     /// other nodes and another number of them.
     ///
-    /// Of S3, the keys are those of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, other servers that of AWS_ENDPOINT_URL.
+    /// For S3, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_ENDPOINT_URL for another server than Amazon's.
     #[arg(long, value_name = "WHERE")]
     pub store: Option<PathBuf>,
     /// Also put every N-th checkpoint there while the job runs, at low priority: what is left where all machines are lost at

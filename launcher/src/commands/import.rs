@@ -80,12 +80,15 @@ pub fn bring(context: &Context, arguments: &ImportArguments) -> Result<Brought, 
         if signal.is_some() { Err(Interrupted) } else { Ok(()) }
     });
     bar.finish_and_clear();
-    // It has read to the end, or reads no more: if the way here was what failed, that says more.
-    let result = match (result, download.map(Download::end)) {
-        (Err(_), Some(Err(broken))) if signal.is_none() => Err(Refusal::Bucket(broken)),
+    let signal = signal.or_else(|| interrupts.came());
+    let result = match (result, download) {
+        // If the way here was what failed, that says more.
+        (Err(refusal), Some(download)) if signal.is_none() => {
+            Err(download.end().map_or_else(Refusal::Bucket, |()| refusal))
+        }
         (result, _) => result,
     };
-    match (result, signal.or_else(|| interrupts.came())) {
+    match (result, signal) {
         (Err(refusal), Some(signal)) => {
             eprintln!("ckptd: {}", Failure::of(what, refusal));
             Ok(Brought::Interrupted(signal))

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use super::{Background, Cluster, until};
 use crate::job::Failure;
 
@@ -69,6 +71,14 @@ impl<'c> S3<'c> {
         let (id, secret) = keys.ok_or_else(|| Failure("the server gives no keys".to_owned()))?;
         (s3.id, s3.secret) = (id.to_owned(), secret.to_owned());
         Ok(Some(s3))
+    }
+
+    /// Lets it answer nobody for a while, or go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self, pause: bool) -> Result<(), Failure> {
+        self.server.signal(if pause { Signal::SIGSTOP } else { Signal::SIGCONT })
     }
 
     /// Runs a script on the server's node.

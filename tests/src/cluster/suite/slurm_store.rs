@@ -10,6 +10,10 @@ use crate::cluster::s3::S3;
 use crate::cluster::slurm::{Slurm, USER};
 use crate::job::Failure;
 
+/// A key pair of age for tests.
+const SECRET: &str = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
+const PUBLIC: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "slurm-store-every",
@@ -83,7 +87,11 @@ fn finish(slurm: &Slurm, job: &Batch<'_>) -> Result<(), Failure> {
 fn every(stage: &Stage) -> Result<(), Failure> {
     let Some(mut slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
     let home = slurm.cluster().folder().join("shared").join(USER);
-    let options = format!("--store /mnt/shared/{USER} --store-every 2");
+    let written = fs::write(home.join("key"), SECRET);
+    written.map_err(|error| Failure(format!("write a key: {error}")))?;
+    let options = format!(
+        "--store /mnt/shared/{USER} --store-every 2 --recipient {PUBLIC} --identity /mnt/shared/{USER}/key"
+    );
     let script = script(stage, &slurm, "", &options)?;
     let before = {
         let job = Batch::submit(&slurm, &script)?;
@@ -95,6 +103,8 @@ fn every(stage: &Stage) -> Result<(), Failure> {
         let newest = stored(&job).into_iter().max();
         newest.ok_or_else(|| job.explain(&Failure("nothing is in the store".to_owned())))?
     };
+    let archive = fs::read(home.join("queens.ckptd")).unwrap_or_default();
+    check(archive.starts_with(b"age-encryption.org/v1\n"), || "it is in clear".to_owned())?;
     let draft = home.join(".queens.ckptd.draft-Ab01yZ");
     let made = fs::create_dir_all(&draft).and_then(|()| fs::write(draft.join("archive"), "half"));
     made.and_then(|()| std::os::unix::fs::chown(&draft, Some(4001), Some(4001)))
@@ -138,6 +148,12 @@ fn s3(stage: &Stage) -> Result<(), Failure> {
     let job = Batch::submit(&slurm, &right)?;
     job.wait_for_checkpoints()?;
     wait_until_stored(&job, 1)?;
+    // The job does not wait for a server that does not answer.
+    s3.pause(true)?;
+    let there = stored(&job).len();
+    job.wait_for("err", "does not go to the store: the one before is", JOB_LIMIT)?;
+    s3.pause(false)?;
+    wait_until_stored(&job, there + 1)?;
     let signal = ["scancel", "--signal=USR1", "--batch", &job.number];
     check(slurm.run(0, &signal)?.status == 0, || "the job can't be told".to_owned())?;
     job.wait_for("err", "the job is kept in s3://kept/runs/queens.ckptd", JOB_LIMIT)?;
