@@ -1,13 +1,12 @@
-//! What is asked of a bucket, with the credentials of the usual variables AWS_*.
+//! An object of a bucket, with the credentials of the usual variables AWS_*.
 
-use super::connector::Connector;
-use super::told::told;
-use super::{Address, BucketError, draft};
+use super::connector::{Connector, Patience};
+use super::told::{Server, told};
+use super::{Address, BucketError};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;
-use object_store::{Error, ObjectStoreExt, RetryConfig};
+use object_store::{Error, RetryConfig};
 use std::future::Future;
-use std::time::Duration;
 
 /// What names somebody who asks; without any, the machine itself is asked, as in Amazon's own.
 const CREDENTIALS: [&str; 4] = [
@@ -23,38 +22,12 @@ const PAIR: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
 /// What else goes into a line of a request.
 const OF_A_LINE: [&str; 3] = ["AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"];
 
-/// How patient one is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    /// How long one request may take.
-    pub(super) request: Duration,
-    /// How often it is made again.
-    pub(super) retries: usize,
-    /// For how long.
-    pub(super) retrying: Duration,
-}
-
-impl Patience {
-    /// Before anything begins.
-    pub(super) const FIRST: Self =
-        Self { request: Duration::from_secs(10), retries: 2, retrying: Duration::from_secs(20) };
-
-    /// While so many bytes pass in each request: at 64 KiB a second or faster.
-    pub(super) fn for_bytes(bytes: usize) -> Self {
-        let request = Duration::from_secs(60 + (bytes as u64 >> 16));
-        Self { request, retries: 20, retrying: Duration::from_secs(240) }
-    }
-}
-
 /// An object of a bucket.
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) store: AmazonS3,
     pub(super) path: Path,
-    pub(super) address: Address,
-    pub(super) endpoint: String,
-    /// Whether a variable names somebody.
-    pub(super) has_credentials: bool,
+    server: Server,
 }
 
 impl Object {
@@ -82,11 +55,12 @@ impl Object {
             Path::parse(address.key()).map_err(|_| BucketError::NoAddress(address.to_string()))?;
         let endpoint = endpoint.unwrap_or_else(|| "amazonaws.com".to_owned());
         let has_credentials = CREDENTIALS.iter().any(|name| variable(name).is_some());
-        Ok(Self { store, path, address: address.clone(), endpoint, has_credentials })
+        let server = Server { bucket: address.bucket().to_owned(), endpoint, has_credentials };
+        Ok(Self { store, path, server })
     }
 
     pub(super) fn told(&self, error: &Error) -> BucketError {
-        told(self, error)
+        told(&self.server, error)
     }
 }
 
@@ -119,50 +93,6 @@ pub(super) fn wait<T>(
     future: impl Future<Output = Result<T, BucketError>>,
 ) -> Result<T, BucketError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
-}
-
-/// Finds out, before a job begins, whether an archive can be written, read and removed there. What an upload before has
-/// left unfinished is removed.
-///
-/// # Errors
-/// Where it can't.
-pub fn check(object: &Address) -> Result<(), BucketError> {
-    let object = Object::of(object, Patience::FIRST)?;
-    wait(async {
-        draft::sweep(&object).await?;
-        draft::note(&object, None).await?;
-        draft::forget(&object).await
-    })
-}
-
-/// Whether there is an archive.
-///
-/// # Errors
-/// Where nobody tells.
-pub fn exists(object: &Address) -> Result<bool, BucketError> {
-    let object = Object::of(object, Patience::FIRST)?;
-    wait(async {
-        match object.store.head(&object.path).await {
-            Ok(_) => Ok(true),
-            Err(Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(object.told(&error)),
-        }
-    })
-}
-
-/// Removes an archive, if there is one.
-///
-/// # Errors
-/// Where it stays.
-pub fn remove(object: &Address) -> Result<(), BucketError> {
-    let object = Object::of(object, Patience::FIRST)?;
-    wait(async {
-        draft::sweep(&object).await?;
-        match object.store.delete(&object.path).await {
-            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(object.told(&error)),
-        }
-    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! How a server is reached: hosts are looked up without the C library, which a static executable can't do by it.
 
-use super::client::Patience;
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::{ClientConfigKey, ClientOptions, Error};
 use protocol::database::hosts;
@@ -12,6 +11,29 @@ use std::time::Duration;
 const CONNECTING: Duration = Duration::from_secs(10);
 /// The same, to the machine's own service that knows its credentials: it answers at once, or is not there.
 const CONNECTING_HERE: Duration = Duration::from_secs(1);
+
+/// How patient one is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// How long one request may take.
+    pub(super) request: Duration,
+    /// How often it is made again.
+    pub(super) retries: usize,
+    /// For how long.
+    pub(super) retrying: Duration,
+}
+
+impl Patience {
+    /// Before anything begins.
+    pub(super) const FIRST: Self =
+        Self { request: Duration::from_secs(10), retries: 2, retrying: Duration::from_secs(20) };
+
+    /// While so many bytes pass in each request: at 64 KiB a second or faster.
+    pub(super) fn for_bytes(bytes: usize) -> Self {
+        let request = Duration::from_secs(60 + (bytes as u64 >> 16));
+        Self { request, retries: 20, retrying: Duration::from_secs(240) }
+    }
+}
 
 /// Makes connections.
 #[derive(Debug)]

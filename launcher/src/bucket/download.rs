@@ -1,6 +1,7 @@
 //! An archive on its way out of a bucket, range by range, into a pipe. What of it is right, the import checks.
 
-use super::client::{Object, Patience, wait};
+use super::client::{Object, wait};
+use super::connector::Patience;
 use super::{Address, BucketError};
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;

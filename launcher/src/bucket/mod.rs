@@ -1,7 +1,8 @@
 //! Archives in S3, and in what is compatible with it: `s3://BUCKET/KEY`.
 //!
 //! - `address`: bucket and key, as people write them.
-//! - `client`: what is asked of a bucket, with the credentials of the usual variables AWS_*.
+//! - `asked`: whether an archive is there, or can be.
+//! - `client`: an object of a bucket, with the credentials of the usual variables AWS_*.
 //! - `connector`: how a server is reached.
 //! - `upload`: an archive on its way there, part by part; `draft`: what is known of one that is not whole.
 //! - `download`: an archive on its way here, range by range.
@@ -10,6 +11,8 @@
 //! Without the cargo feature `s3`, `without` stands for all but the first.
 
 mod address;
+#[cfg(feature = "s3")]
+mod asked;
 #[cfg(feature = "s3")]
 mod client;
 #[cfg(feature = "s3")]
@@ -27,7 +30,7 @@ mod without;
 
 pub use address::Address;
 #[cfg(feature = "s3")]
-pub use client::{check, exists, remove};
+pub use asked::{check, exists, remove};
 #[cfg(feature = "s3")]
 pub use download::Download;
 #[cfg(feature = "s3")]

@@ -1,7 +1,6 @@
 //! Errors without anything secret: what a server answers may repeat parts of a request.
 
 use super::BucketError;
-use super::client::Object;
 use object_store::Error;
 
 /// The longest cause that is told, in bytes.
@@ -9,18 +8,27 @@ const MOST_CAUSE: usize = 200;
 /// The longest code of an answer.
 const MOST_CODE: usize = 64;
 
-pub(super) fn told(object: &Object, error: &Error) -> BucketError {
+/// Who was asked.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) bucket: String,
+    pub(super) endpoint: String,
+    /// Whether a variable names who asks.
+    pub(super) has_credentials: bool,
+}
+
+pub(super) fn told(server: &Server, error: &Error) -> BucketError {
     let text = error.to_string();
     let code = code(&text);
     let denied = matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. });
     match (error, code) {
-        (_, Some("NoSuchBucket")) => BucketError::NoBucket(object.address.bucket().to_owned()),
+        (_, Some("NoSuchBucket")) => BucketError::NoBucket(server.bucket.clone()),
         _ if denied => BucketError::Denied(code.unwrap_or("403").to_owned()),
         (Error::NotFound { .. }, _) => BucketError::NotFound,
         (Error::Precondition { .. }, _) => BucketError::Replaced,
-        (_, None) if !object.has_credentials => BucketError::NoCredentials,
+        (_, None) if !server.has_credentials => BucketError::NoCredentials,
         (_, code) => BucketError::Other {
-            endpoint: object.endpoint.clone(),
+            endpoint: server.endpoint.clone(),
             cause: code.map_or_else(|| deepest(error), str::to_owned),
         },
     }

@@ -1,7 +1,8 @@
 //! An archive on its way into a bucket, part by part. Nobody sees it before it is whole.
 
-use super::client::{Object, Patience, wait};
-use super::{Address, BucketError, client, draft};
+use super::client::{Object, wait};
+use super::connector::Patience;
+use super::{Address, BucketError, asked, draft};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::{MultipartId, PutPayload};
 use std::future::Future;
@@ -72,7 +73,7 @@ impl Upload {
         replace: bool,
         give_up: GiveUp,
     ) -> Result<Self, BucketError> {
-        if !replace && client::exists(address)? {
+        if !replace && asked::exists(address)? {
             return Err(BucketError::There(address.clone()));
         }
         let part = part_size(bytes);
