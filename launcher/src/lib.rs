@@ -2,6 +2,7 @@
 //!
 //! A library, so that the tests can run the whole command with an agent of their own.
 //!
+//! - `bucket`: archives in S3.
 //! - [`cli`]: the command line, its help, what is wrong usage.
 //! - `commands`: one file a command.
 //! - `jobs`: the folders in which jobs are kept.
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod bucket;
 pub mod cli;
 mod client;
 mod cluster;

@@ -82,7 +82,7 @@ pub struct AgentOptions {
 }
 
 /// What signals to an agent mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Signals {
     /// SIGTERM and SIGINT tell that this machine is about to go. SIGUSR1 ends it as if it were killed, with everything where
     /// it is, for one that takes over.
@@ -90,11 +90,11 @@ pub enum Signals {
     /// SIGINT alone means that. A scheduler sends SIGTERM and SIGUSR1 to all machines at once, and what it tells is for the
     /// job: an agent that left at SIGTERM would take away where its images are, in the very moment in which they are to be
     /// kept elsewhere.
-    OfAllocation,
+    OfAllocation {
+        /// Called at SIGTERM.
+        terminated: fn(),
+    },
 }
-
-/// What the log of an agent tells when its scheduler has sent SIGTERM.
-pub const ALLOCATION_ENDS: &str = "SIGTERM: the scheduler is about to end the allocation";
 
 /// Why an agent ended, or `ckptd rsh` could not do its work.
 #[derive(Debug, thiserror::Error)]

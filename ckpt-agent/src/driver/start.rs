@@ -32,8 +32,7 @@ use super::report::{Report, Reports};
 use super::serving::Server;
 use super::tree::Lines;
 use super::{
-    ALLOCATION_ENDS, AgentError, AgentOptions, Signals, clients, coordinator, discover, host,
-    shells, succession,
+    AgentError, AgentOptions, Signals, clients, coordinator, discover, host, shells, succession,
 };
 use crate::driver::traffic::{self, Jobs, Left, Traffic};
 use crate::port::{Doors, Port, address_towards};
@@ -220,8 +219,8 @@ async fn serve(
             on_signal(SignalKind::terminate(), &reports, || Event::Terminate)?;
             on_signal(SignalKind::user_defined1(), &reports, || Event::HandOver)?;
         }
-        Signals::OfAllocation => {
-            disregard(SignalKind::terminate(), || tracing::info!("{ALLOCATION_ENDS}"))?;
+        Signals::OfAllocation { terminated } => {
+            disregard(SignalKind::terminate(), terminated)?;
             disregard(SignalKind::user_defined1(), || {})?;
         }
     }

@@ -86,6 +86,11 @@ impl JobMachine {
         self.held = held;
     }
 
+    /// While somebody reads these checkpoints, they stay although there are newer ones.
+    pub fn let_read(&mut self, checkpoints: impl IntoIterator<Item = CheckpointNumber>) {
+        self.read = checkpoints.into_iter().collect();
+    }
+
     /// Whether the job stands still for a checkpoint, or is about to.
     #[must_use]
     pub fn is_pausing(&self) -> bool {

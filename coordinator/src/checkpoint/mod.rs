@@ -55,6 +55,8 @@ pub struct JobMachine {
     due: Option<u64>,
     /// No checkpoint is begun for the moment.
     held: bool,
+    /// Checkpoints that somebody reads: they stay although there are newer ones.
+    read: BTreeSet<CheckpointNumber>,
     /// At the next checkpoint the job is not let go, since it is to go on elsewhere.
     park: bool,
     /// The same, but no checkpoint is begun for that.
@@ -106,6 +108,7 @@ impl JobMachine {
             departures: Departures::default(),
             due: None,
             held: false,
+            read: BTreeSet::new(),
             park: false,
             parks_next: false,
             attempts: 0,

@@ -202,7 +202,11 @@ impl JobMachine {
 
     /// Every agent holds the mark: tells who waits, and gives older checkpoints up.
     fn commit_done(&mut self, now: Time, out: &mut Vec<Action>) {
-        let kept = self.history.retained(self.settings.keep);
+        let mut kept = self.history.retained(self.settings.keep);
+        let read = self.read.iter().filter(|number| self.history.record(**number).is_some());
+        kept.extend(read.copied());
+        kept.sort_unstable();
+        kept.dedup();
         let collected =
             self.history.committed().any(|(record, _)| !kept.contains(&record.checkpoint));
         if collected {

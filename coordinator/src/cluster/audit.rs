@@ -103,7 +103,7 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         Ask::Remove { job } => ("rm", job.clone()),
         Ask::Look { job, checkpoint, look: Look::Verify } => ("verify", at(job, *checkpoint)),
         Ask::Look { job, checkpoint, look: Look::Inspect } => ("inspect", at(job, *checkpoint)),
-        Ask::Portable { job, checkpoint } => ("export", at(job, *checkpoint)),
+        Ask::Portable { job, checkpoint, .. } => ("export", at(job, *checkpoint)),
         Ask::Import(request) => ("import", request.name.clone().unwrap_or_default()),
         Ask::Rehearse { job, checkpoint } => ("verify --rehearse", at(job, *checkpoint)),
         Ask::Audit { .. } => ("audit", String::new()),

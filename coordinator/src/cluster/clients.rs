@@ -180,7 +180,9 @@ impl ClusterMachine {
             Ask::Rehearse { job, checkpoint } => {
                 self.rehearse(now, client, caller, &job, checkpoint);
             }
-            Ask::Portable { job, checkpoint } => self.portable(client, caller, &job, checkpoint),
+            Ask::Portable { job, checkpoint, stays } => {
+                self.portable(client, caller, &job, (checkpoint, stays));
+            }
             Ask::Image { job, image, avoid } => self.give(client, caller, &job, image, &avoid),
             Ask::Audit { from } => self.show_audit(client, caller, from),
             Ask::Import(request) => self.import(now, client, caller, *request),

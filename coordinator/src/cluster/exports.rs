@@ -115,13 +115,13 @@ impl Ledger {
 }
 
 impl ClusterMachine {
-    /// Tells a job's user what is known of it at a checkpoint, sealed.
+    /// Tells a job's user what is known of it at a checkpoint, sealed. Where the client stays, so does the checkpoint.
     pub(super) fn portable(
         &mut self,
         client: &ClientId,
         caller: &Caller,
         wanted: &str,
-        only: Option<CheckpointNumber>,
+        (only, stays): (Option<CheckpointNumber>, bool),
     ) {
         let job = match self.find(caller, wanted) {
             Ok(job) => job,
@@ -135,6 +135,7 @@ impl ClusterMachine {
             (None, None) => Err(ExportError::NoneCommitted),
         };
         let id = job.ledger.id.clone();
+        let number = record.map(|record| record.checkpoint).filter(|_| stays);
         let text = told.and_then(|told| {
             let text = serde_json::to_string(&told)?;
             if text.len() <= MAX_TEXT { Ok(text) } else { Err(ExportError::TooLong) }
@@ -143,7 +144,12 @@ impl ClusterMachine {
             Ok(text) => {
                 let seal = self.shared.settings.archive_key.seal(&text).to_hex().to_string();
                 let job = SealedJob { text, seal, key: self.key_to_take(&id) };
-                self.shared.answer_last(client, Answer::Portable { job });
+                let answer = Answer::Portable { job };
+                let reader = number.and_then(|number| Some((number, self.jobs.get_mut(&id)?)));
+                match reader.is_some_and(|(number, job)| job.read_by(client, number)) {
+                    true => self.shared.answer(client, answer),
+                    false => self.shared.answer_last(client, answer),
+                }
             }
             Err(reason) => self.shared.fail(client, format!("export {wanted}: {reason}")),
         }

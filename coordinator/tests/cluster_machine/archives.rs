@@ -57,7 +57,7 @@ fn refused(answers: &[Answer], words: &str) {
 
 fn sealed(rig: &mut Rig) -> SealedJob {
     open(rig, 90, "user");
-    let ask = Ask::Portable { job: "latest".to_owned(), checkpoint: None };
+    let ask = Ask::Portable { job: "latest".to_owned(), checkpoint: None, stays: false };
     let answers = say(rig, 90, &ask);
     let [Answer::Portable { job }] = &answers[..] else { panic!("{answers:?}") };
     job.clone()
@@ -133,7 +133,7 @@ fn a_job_is_exported_by_its_user_alone_and_only_what_is_committed() {
     assert!(job.images[&InstanceId(1)].root && !job.images[&InstanceId(2)].root);
     open(&mut rig, 1, "other");
     let (wanted, first) = (job.id.clone(), ImageName { instance: InstanceId(1), checkpoint: 1 });
-    let ask = Ask::Portable { job: wanted.clone(), checkpoint: None };
+    let ask = Ask::Portable { job: wanted.clone(), checkpoint: None, stays: false };
     refused(&say(&mut rig, 1, &ask), "there is none of that name");
     let image = |image, avoid| Ask::Image { job: wanted.clone(), image, avoid };
     open(&mut rig, 2, "other");
@@ -150,8 +150,30 @@ fn a_job_is_exported_by_its_user_alone_and_only_what_is_committed() {
     refused(&say(&mut rig, 5, &image(first, vec![name(1)])), "held by node1 alone");
     rig.admit(HERE, Powers::default());
     open(&mut rig, 6, "user");
-    let ask = Ask::Portable { job: wanted, checkpoint: None };
+    let ask = Ask::Portable { job: wanted, checkpoint: None, stays: false };
     refused(&say(&mut rig, 6, &ask), "does not speak for users");
+}
+
+#[test]
+fn a_checkpoint_stays_as_long_as_a_command_reads_it() {
+    let mut rig = with_checkpoint();
+    open(&mut rig, 1, "user");
+    let ask = Ask::Portable { job: "latest".to_owned(), checkpoint: Some(1), stays: true };
+    let answers = say(&mut rig, 1, &ask);
+    assert!(matches!(answers[..], [Answer::Portable { .. }]), "{answers:?}");
+    let portable = |rig: &mut Rig, client| {
+        open(rig, client, "user");
+        let ask = Ask::Portable { job: "latest".to_owned(), checkpoint: Some(1), stays: false };
+        say(rig, client, &ask)
+    };
+    for _ in 0..4 {
+        rig.checkpoint();
+    }
+    let answers = portable(&mut rig, 2);
+    assert!(matches!(answers[..], [Answer::Portable { .. }]), "{answers:?}");
+    rig.happens(HERE, Event::ClientClosed { client: 1 });
+    rig.checkpoint();
+    refused(&portable(&mut rig, 3), "no committed checkpoint 1");
 }
 
 #[test]

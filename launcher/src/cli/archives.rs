@@ -9,15 +9,21 @@ pub struct ExportArguments {
     /// The job, and the checkpoint if not its newest.
     #[arg(value_name = "JOB[@N]")]
     pub job: String,
-    /// The archive, which must not be there yet; - for standard output.
+    /// The archive, which must not be there yet: a file, or s3://BUCKET/KEY; - for standard output.
     pub file: PathBuf,
+    /// Replace an archive that is there, once the new one is whole and durable.
+    #[arg(long)]
+    pub replace: bool,
+    /// At low priority, and no longer than who asks for it.
+    #[arg(long, hide = true)]
+    pub beside_job: bool,
     /// For whom it is encrypted.
     #[command(flatten)]
     pub recipients: RecipientArguments,
 }
 
 /// For whom an archive is encrypted.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, Clone, Args)]
 pub struct RecipientArguments {
     /// Encrypt the archive for whoever has the secret key of KEY: age1..., or a public key of SSH, ed25519 or RSA; may be
     /// repeated.
@@ -31,7 +37,7 @@ pub struct RecipientArguments {
 /// What import takes.
 #[derive(Debug, Args)]
 pub struct ImportArguments {
-    /// The archive; - for standard input.
+    /// The archive: a file, or s3://BUCKET/KEY; - for standard input.
     pub file: PathBuf,
     /// The job's name [default: the one that it had].
     #[arg(long)]

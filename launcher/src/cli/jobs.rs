@@ -1,6 +1,7 @@
 //! What run and restart take, and the settings of jobs.
 
 use super::values::{baseline, bytes, pinned, signal};
+use crate::client::commits::OnCommit;
 use crate::client::last_checkpoint::LastCheckpoint;
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
@@ -211,6 +212,9 @@ pub struct JobOptions {
     /// The same, where another command wants to know of it.
     #[arg(skip)]
     pub last: Option<LastCheckpoint>,
+    /// Where another command wants to know of each checkpoint.
+    #[arg(skip)]
+    pub commits: Option<OnCommit>,
     /// Tell of each checkpoint on standard error, even where that is no terminal.
     #[arg(long, short)]
     pub verbose: bool,

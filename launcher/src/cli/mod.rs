@@ -4,6 +4,7 @@
 //! - `jobs`: what run and restart take, and the settings of jobs.
 //! - `listings`: what the commands that list and show take.
 //! - `members`: what the commands about a cluster's members take.
+//! - `store`: where a job is kept between two runs.
 //! - `values`: addresses, times and the like, as people write them.
 
 mod archives;
@@ -11,6 +12,7 @@ mod jobs;
 mod listings;
 mod members;
 mod slurm;
+mod store;
 mod values;
 
 pub use archives::{ExportArguments, ImportArguments, RecipientArguments};
@@ -24,6 +26,7 @@ pub use members::{
     MemberRole, TokenArguments,
 };
 pub use slurm::{SlurmCommand, SlurmRunArguments};
+pub use store::StoreArguments;
 
 use clap::{Parser, Subcommand};
 use protocol::cluster::NodeName;

@@ -1,8 +1,7 @@
 //! The command line of `ckptd slurm`.
 
-use super::RunArguments;
+use super::{RunArguments, StoreArguments};
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// What to do in an allocation.
@@ -45,11 +44,9 @@ pub struct SlurmRunArguments {
     /// How long agents may take to come up on all nodes: a number with s, m, h or d.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     pub wait: Duration,
-    /// A folder that all allocations see, in which the job is kept when its time is over: at the signal of --checkpoint-on
-    /// [default: USR1], a last checkpoint is taken and goes there. The same command goes on from it, on other nodes and
-    /// another number of them.
-    #[arg(long, value_name = "DIR")]
-    pub store: Option<PathBuf>,
+    /// Where the job is kept.
+    #[command(flatten)]
+    pub store: StoreArguments,
     /// Put the batch job into the queue again after that.
     #[arg(long, requires = "store")]
     pub requeue: bool,

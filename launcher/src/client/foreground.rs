@@ -1,5 +1,6 @@
 //! A job that another process runs, in the foreground: its output, input and exit status.
 
+use super::commits::OnCommit;
 use super::input::Typed;
 use super::last_checkpoint::LastCheckpoint;
 use super::launcher::AskError;
@@ -77,6 +78,8 @@ pub struct Foreground {
     pub dir: Option<PathBuf>,
     /// What is done at a signal that tells of the machines' end.
     pub last: Option<LastCheckpoint>,
+    /// Who wants to know of each checkpoint.
+    pub commits: Option<OnCommit>,
 }
 
 /// Runs a job until it ends; its exit status. A hangup ends only this command.
@@ -221,6 +224,9 @@ impl Screen {
             }
             Answer::Say { text } => self.say(&text),
             Answer::Committed { record } => {
+                if let Some(commits) = &self.want.commits {
+                    commits.tell(record.checkpoint);
+                }
                 if self.want.loud {
                     self.say(&text::committed(&record));
                 }

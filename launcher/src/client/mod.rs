@@ -4,10 +4,12 @@
 //! - [`link`]: one conversation.
 //! - [`launcher`]: one question to a job's launcher.
 //! - [`foreground`]: a job's output, input and exit status.
+//! - [`commits`]: who wants to know of each checkpoint.
 //! - [`refusal`]: answers by which nothing was done.
 //! - [`last_checkpoint`]: a checkpoint and the job's end when a signal comes.
 //! - `input`: what the user types for it.
 
+pub mod commits;
 pub mod foreground;
 mod input;
 pub mod last_checkpoint;

@@ -136,19 +136,18 @@ impl Cluster {
         ask: &Ask,
         mut take: impl FnMut(Answer) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
-        let failed = |error: LinkError| Failure::of(what, error);
-        let mut link = Link::open(&self.socket, ask).map_err(failed)?;
-        loop {
-            match link.next().map_err(failed)? {
-                Answer::Say { text } => eprintln!("ckptd: {text}"),
-                Answer::Failed { reason, status } => return Err(refusal(what, reason, status)),
-                answer => {
-                    if !take(answer)? {
-                        return Ok(());
-                    }
-                }
-            }
-        }
+        let mut link = self.open(ask).map_err(|error| Failure::of(what, error))?;
+        while take(next_of(what, &mut link)?)? {}
+        Ok(())
+    }
+
+    /// Asks for one thing, and stays connected.
+    ///
+    /// # Errors
+    /// As [`Cluster::ask`].
+    pub fn ask_and_stay(&self, what: &str, ask: &Ask) -> Result<(Answer, Link), Failure> {
+        let mut link = self.open(ask).map_err(|error| Failure::of(what, error))?;
+        Ok((next_of(what, &mut link)?, link))
     }
 
     /// Asks for something that is done by itself once it has been said, and that may be said again: while
@@ -216,6 +215,17 @@ impl Cluster {
                 Ok(())
             }
             other => Err(unexpected(what, &other)),
+        }
+    }
+}
+
+/// The next answer; lines for the user that come before it are printed.
+fn next_of(what: &str, link: &mut Link) -> Result<Answer, Failure> {
+    loop {
+        match link.next().map_err(|error| Failure::of(what, error))? {
+            Answer::Say { text } => eprintln!("ckptd: {text}"),
+            Answer::Failed { reason, status } => return Err(refusal(what, reason, status)),
+            answer => return Ok(answer),
         }
     }
 }

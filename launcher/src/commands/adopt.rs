@@ -42,6 +42,7 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
             loud: is_loud(&arguments.options),
             resume: context.resume_command(job.name()),
             last: arguments.options.last_checkpoint(),
+            commits: None,
         },
         context.start_agent,
     )

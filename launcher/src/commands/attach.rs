@@ -33,6 +33,7 @@ pub fn perform(context: &Context, wanted: &str) -> Result<u8, Failure> {
         loud: is_loud(&JobOptions::default()),
         dir: context.asked_dir.clone(),
         last: None,
+        commits: None,
     })
 }
 

@@ -157,7 +157,8 @@ fn in_foreground(
     let dir = context.asked_dir.clone();
     let host = cluster.host();
     let (loud, last) = (is_loud(options), options.last_checkpoint());
-    foreground::run(Foreground { host, what, ask, input, loud, dir, last })
+    let commits = options.commits.clone();
+    foreground::run(Foreground { host, what, ask, input, loud, dir, last, commits })
 }
 
 fn is_changed(options: &JobOptions) -> bool {

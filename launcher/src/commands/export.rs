@@ -2,6 +2,7 @@
 
 mod images;
 mod of_cluster;
+mod output;
 
 use super::interrupts::Interrupts;
 use super::{Context, dmtcp, target};
@@ -12,9 +13,14 @@ use crate::recipients::{KeyError, Recipients, Sealing};
 use crate::text;
 use ckpt_store::archive::{ArchiveError, Export, Interrupted};
 use indicatif::{ProgressBar, ProgressStyle};
+use output::{Output, Target};
+use rustix::process::{nice, set_parent_process_death_signal};
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// The lowest priority (sched(7)).
+const LOWEST: i32 = 19;
 
 /// The exit status; that of a signal if one came.
 pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Failure> {
@@ -24,8 +30,12 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
     let recipients =
         Recipients::named(&arguments.recipients).map_err(|error| Failure::of(&what, error))?;
     let recipients = recipients.as_ref();
+    if arguments.beside_job {
+        stand_back().map_err(|error| Failure::of(&what, error))?;
+    }
+    let target = Target::of(file, arguments.replace).map_err(|error| Failure::of(&what, error))?;
     if let Some(cluster) = context.cluster_of(name)? {
-        return of_cluster::perform(context, &cluster, wanted, file, recipients);
+        return of_cluster::perform(context, &cluster, wanted, &target, recipients);
     }
     let job = context.state.find_job(name)?;
     dmtcp::refuse(&job, "export")?;
@@ -44,15 +54,20 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
     let log = File::open(job.log()).ok().map(|log| (log, record.log_length));
     let export =
         Export::open(job.path(), record.checkpoint, log).map_err(|error| failed(error.into()))?;
-    let out = Output::to(file).map_err(|error| Failure::of(&what, error))?;
+    let out = target.open(export.bytes(), interrupts.as_ref());
     let bar = bytes_bar(Some(export.bytes()), format!("{}@{}", job.name(), record.checkpoint));
     let mut signal = None;
-    let result = write(export, &job, (out, recipients), &mut |bytes| {
+    let mut watch = |bytes| {
         bar.inc(bytes);
         signal = interrupts.as_mut().and_then(Interrupts::came);
         if signal.is_some() { Err(Interrupted) } else { Ok(()) }
-    });
+    };
+    let result = out
+        .map_err(Refusal::Place)
+        .and_then(|out| write(export, &job, (out, recipients), &mut watch));
     bar.finish_and_clear();
+    // What waited for a network may have been given up before it was looked at here.
+    let signal = signal.or_else(|| interrupts.as_mut().and_then(Interrupts::came));
     match (result, signal) {
         (Err(error), Some(signal)) => {
             eprintln!("ckptd: {}", failed(error));
@@ -67,6 +82,12 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
     }
 }
 
+/// The job has the machine first, and this ends with who has asked for it.
+fn stand_back() -> io::Result<()> {
+    nice(LOWEST)?;
+    Ok(set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?)
+}
+
 /// Why no archive was written; the text is a cause.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
@@ -74,6 +95,8 @@ enum Refusal {
     Archive(#[from] ArchiveError),
     #[error("{0}")]
     Key(#[from] KeyError),
+    #[error("{0}")]
+    Place(io::Error),
 }
 
 fn write(
@@ -105,65 +128,6 @@ pub fn bytes_bar(total: Option<u64>, about: String) -> ProgressBar {
     }
     bar.set_message(about);
     bar
-}
-
-/// Where the archive goes.
-enum Output {
-    Standard(io::Stdout),
-    /// A file of another name in the same folder, 0600, until it is whole; removed if it never is.
-    File {
-        unfinished: tempfile::NamedTempFile,
-        path: PathBuf,
-    },
-}
-
-impl Output {
-    fn to(path: &Path) -> io::Result<Self> {
-        if path == Path::new("-") {
-            if io::stdout().is_terminal() {
-                return Err(io::Error::other("standard output is a terminal; redirect it"));
-            }
-            return Ok(Self::Standard(io::stdout()));
-        }
-        if path.symlink_metadata().is_ok() {
-            return Err(there(path));
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        let unfinished = tempfile::Builder::new().prefix(".ckptd-export-").tempfile_in(folder)?;
-        Ok(Self::File { unfinished, path: path.to_owned() })
-    }
-
-    /// Makes it durable, and gives it its name.
-    fn keep(self) -> io::Result<()> {
-        let Self::File { unfinished, path } = self else { return Ok(()) };
-        unfinished.as_file().sync_all()?;
-        unfinished.persist_noclobber(&path).map_err(|error| match error.error.kind() {
-            io::ErrorKind::AlreadyExists => there(&path),
-            _ => error.error,
-        })?;
-        Ok(())
-    }
-}
-
-fn there(path: &Path) -> io::Error {
-    io::Error::other(format!("{} is there already; choose another name", path.display()))
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Standard(out) => out.write(bytes),
-            Self::File { unfinished, .. } => unfinished.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Standard(out) => out.flush(),
-            Self::File { unfinished, .. } => unfinished.flush(),
-        }
-    }
 }
 
 /// Counts what passes.

@@ -7,6 +7,7 @@ mod to_cluster;
 use super::export::bytes_bar;
 use super::interrupts::Interrupts;
 use super::{Context, print};
+use crate::bucket::{Address, BucketError, Download};
 use crate::cli::ImportArguments;
 use crate::client::link::LinkError;
 use crate::failure::Failure;
@@ -67,12 +68,9 @@ pub fn bring(context: &Context, arguments: &ImportArguments) -> Result<Brought, 
     let identities =
         Identities::of(&arguments.identity).map_err(|error| Failure::of(&what, error))?;
     let wish = Wish { name: arguments.name.as_deref(), user: arguments.user.as_deref() };
-    let opened = match file == Path::new("-") {
-        true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
-        false => File::open(file),
-    };
-    let opened = opened.map_err(|error| Failure::of(&what, error))?;
+    // Before threads are made.
     let mut interrupts = Interrupts::hold()?;
+    let (opened, download) = open(file).map_err(|error| Failure::of(&what, error))?;
     let from = interrupts.reader(opened).map_err(|error| Failure::of(&what, error))?;
     let bar = bytes_bar(None, file.display().to_string());
     let mut signal = None;
@@ -82,7 +80,15 @@ pub fn bring(context: &Context, arguments: &ImportArguments) -> Result<Brought, 
         if signal.is_some() { Err(Interrupted) } else { Ok(()) }
     });
     bar.finish_and_clear();
-    match (result, signal.or_else(|| interrupts.came())) {
+    let signal = signal.or_else(|| interrupts.came());
+    let result = match (result, download) {
+        // If the way here was what failed, that says more.
+        (Err(refusal), Some(download)) if signal.is_none() => {
+            Err(download.end().map_or_else(Refusal::Bucket, |()| refusal))
+        }
+        (result, _) => result,
+    };
+    match (result, signal) {
         (Err(refusal), Some(signal)) => {
             eprintln!("ckptd: {}", Failure::of(what, refusal));
             Ok(Brought::Interrupted(signal))
@@ -92,11 +98,27 @@ pub fn bring(context: &Context, arguments: &ImportArguments) -> Result<Brought, 
     }
 }
 
+/// The archive, and what brings it here if it is in a bucket.
+fn open(file: &Path) -> Result<(File, Option<Download>), BucketError> {
+    if file == Path::new("-") {
+        return Ok((io::stdin().as_fd().try_clone_to_owned().map(File::from)?, None));
+    }
+    match Address::of(file)? {
+        Some(object) => {
+            let (opened, download) = Download::begin(&object)?;
+            Ok((opened, Some(download)))
+        }
+        None => Ok((File::open(file)?, None)),
+    }
+}
+
 type Watch<'a> = &'a mut dyn FnMut(u64) -> Result<(), Interrupted>;
 
 /// Why an archive is not taken; the text is a cause.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
+    #[error("{0}")]
+    Bucket(BucketError),
     #[error("{0}")]
     Archive(#[from] ArchiveError),
     #[error("{0}")]

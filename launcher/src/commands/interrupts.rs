@@ -77,6 +77,14 @@ impl Interrupts {
         u8::try_from(info.ssi_signo).ok()
     }
 
+    /// For what waits elsewhere.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn pending(&self) -> io::Result<Pending> {
+        Ok(Pending(self.waiting.as_fd().try_clone_to_owned()?))
+    }
+
     /// A file whose reading ends with an error when a signal has come: a read from a pipe could wait for
     /// ever, since held signals don't interrupt it.
     ///
@@ -84,6 +92,17 @@ impl Interrupts {
     /// Where the kernel refuses.
     pub fn reader(&self, file: File) -> io::Result<impl Read + use<>> {
         Ok(Reader { file, waiting: self.waiting.as_fd().try_clone_to_owned()? })
+    }
+}
+
+/// A look at what has come, which stays to be taken by [`Interrupts::came`].
+pub struct Pending(OwnedFd);
+
+impl Pending {
+    /// Whether anything has come.
+    pub fn any(&self) -> bool {
+        let mut waiting = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        poll(&mut waiting, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 }
 

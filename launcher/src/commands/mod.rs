@@ -35,6 +35,7 @@ mod run;
 mod slurm;
 mod status;
 mod stop;
+mod store;
 pub mod summary;
 mod target;
 mod telling;

@@ -90,6 +90,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         loud: is_loud(&arguments.options),
         resume: context.resume_command(name),
         last: arguments.options.last_checkpoint(),
+        commits: arguments.options.commits.clone(),
     };
     session::run(session, context.start_agent).map_err(|failure| match failure {
         // The engine checks each chunk only as it comes to it.

@@ -132,7 +132,7 @@ fn run_here(
         &directory,
         settings,
     )?;
-    let last = arguments.options.last_checkpoint();
+    let (last, commits) = (arguments.options.last_checkpoint(), arguments.options.commits.clone());
     let streams = session::launch_streams();
     let launch = LaunchSpec {
         program: arguments.command,
@@ -156,6 +156,7 @@ fn run_here(
             loud,
             resume: context.resume_command(job.name()),
             last,
+            commits,
         },
         context.start_agent,
     )

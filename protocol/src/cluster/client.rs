@@ -77,8 +77,8 @@ pub enum Ask {
         /// [`super::VERSION`].
         version: u32,
     },
-    /// Run a job; then input may follow. Answers: [`Answer::Started`], [`Answer::Output`]...,
-    /// [`Answer::Ended`]; or [`Answer::Failed`].
+    /// Run a job; then input may follow. Answers: [`Answer::Started`], [`Answer::Output`] and
+    /// [`Answer::Committed`]..., [`Answer::Ended`]; or [`Answer::Failed`].
     Run(Box<RunRequest>),
     /// Bring a job back; as [`Ask::Run`].
     Restart(Box<RestartRequest>),
@@ -184,6 +184,9 @@ pub enum Ask {
         job: String,
         /// The checkpoint; None: the newest.
         checkpoint: Option<CheckpointNumber>,
+        /// As long as this connection stays, it is not collected.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stays: bool,
     },
     /// The files of one image of a job. Answers: [`Answer::Holder`], [`Answer::Files`], [`Answer::Piece`]...,
     /// [`Answer::Done`]; or [`Answer::Failed`] at any place.

@@ -16,6 +16,7 @@ mod hub;
 pub mod inside;
 pub mod job;
 mod node;
+pub mod s3;
 pub mod slurm;
 pub mod status;
 pub mod suite;

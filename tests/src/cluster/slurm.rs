@@ -43,10 +43,7 @@ impl Slurm {
         let mut slurm = Slurm { daemons: Vec::new(), cluster };
         for number in 0..=nodes {
             slurm.furnish(number)?;
-            slurm.spawn(
-                number,
-                &["munged", "--foreground", "--force", "--key-file=/run/munge.key"],
-            )?;
+            slurm.spawn(number, &MUNGED)?;
         }
         slurm.spawn(0, &["slurmctld", "-D"])?;
         for number in 1..=nodes {
@@ -60,6 +57,17 @@ impl Slurm {
         });
         up.map_err(|failure| slurm.explain(&failure))?;
         Ok(Some(slurm))
+    }
+
+    /// Starts a node of the allocation again after [`super::Node::kill`].
+    ///
+    /// # Errors
+    /// When anything does not come up.
+    pub fn revive(&mut self, number: usize) -> Result<(), Failure> {
+        self.cluster.node(number).power_on()?;
+        self.furnish(number)?;
+        self.spawn(number, &MUNGED)?;
+        self.spawn(number, &["slurmd", "-D"])
     }
 
     /// The machines.
@@ -133,6 +141,8 @@ impl Slurm {
         self.daemons.iter().fold(begin, |so_far, daemon| daemon.explain(&so_far))
     }
 }
+
+const MUNGED: [&str; 4] = ["munged", "--foreground", "--force", "--key-file=/run/munge.key"];
 
 /// Of all commands.
 const ENVIRONMENT: [(&str, &str); 2] = [("SLURM_CONF", "/mnt/shared/slurm.conf"), ("PATH", PATH)];

@@ -8,7 +8,7 @@ use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use protocol::agent::{AgentCommand, CheckpointNumber, InstanceId};
+use protocol::agent::{AgentCommand, CheckpointNumber, CommitRecord, InstanceId};
 use protocol::cluster::Epoch;
 use protocol::cluster::agent::{Stream, ToAgent};
 use protocol::cluster::client::{Answer, LogPlace};
@@ -196,6 +196,14 @@ impl Console {
     pub(in crate::cluster) fn say(&self, shared: &mut Shared, text: &str) {
         for attached in &self.attached {
             shared.answer(&attached.client, Answer::Say { text: text.to_owned() });
+        }
+    }
+
+    /// Everybody who is attached to the job as it runs is told of a checkpoint.
+    pub(in crate::cluster) fn committed(&self, shared: &mut Shared, record: &CommitRecord) {
+        for attached in self.attached.iter().filter(|attached| attached.started) {
+            let record = record.clone();
+            shared.answer(&attached.client, Answer::Committed { record });
         }
     }
 

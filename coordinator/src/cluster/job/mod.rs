@@ -9,6 +9,7 @@ pub(super) mod ledger;
 pub(super) mod migration;
 pub(super) mod naming;
 pub(super) mod partners;
+mod readers;
 mod rehearsed;
 mod replay;
 pub(super) mod resting;
@@ -28,7 +29,7 @@ use console::Console;
 use instances::Live;
 use ledger::Ledger;
 use migration::Migration;
-use protocol::agent::InstanceId;
+use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::agent::{InstanceSettings, ToAgent};
 use protocol::cluster::client::Answer;
 use protocol::cluster::settings::Daemons;
@@ -36,7 +37,7 @@ use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::StreamKind;
 use rehearsed::Rehearsed;
 use running::{HeldEnd, Running};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tickets::Tickets;
 
 /// What is being done with a job.
@@ -112,6 +113,8 @@ pub(super) struct Job {
     /// Rehearsals of its restart that nobody asked for but its settings.
     pub(super) rehearsed: Rehearsed,
     pub(super) tickets: Tickets,
+    /// Commands that take a checkpoint elsewhere.
+    readers: BTreeMap<ClientId, CheckpointNumber>,
 }
 
 impl Job {
@@ -127,6 +130,7 @@ impl Job {
             stuck: None,
             rehearsed: Rehearsed::default(),
             tickets: Tickets::default(),
+            readers: BTreeMap::new(),
         }
     }
 
@@ -194,6 +198,7 @@ impl Job {
     pub(super) fn client_gone(&mut self, client: &ClientId) {
         self.console.detach(client);
         self.tickets.client_gone(client);
+        self.reader_gone(client);
     }
 
     /// This epoch's instances with their records.

@@ -101,6 +101,7 @@ impl Job {
         }));
         self.note_paces(shared);
         self.hold_while_needed();
+        self.note_readers();
         if adopted {
             let in_flight = self.ledger.in_flight;
             if let State::Running(running) = &mut self.state {
@@ -488,6 +489,7 @@ impl Job {
                 if self.ledger.parked.is_none() {
                     self.mark(shared, &text::committed(&record));
                 }
+                self.console.committed(shared, &record);
                 self.keep(shared);
                 if let State::Running(running) = &mut self.state {
                     running.tree.committed();

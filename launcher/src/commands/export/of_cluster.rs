@@ -2,7 +2,8 @@
 //! there, and added to it.
 
 use super::images::{Miss, Source, Watched};
-use super::{Counted, Output, bytes_bar, keep};
+use super::output::{Output, Target};
+use super::{Counted, bytes_bar, keep};
 use crate::client::refusal::unexpected;
 use crate::cluster::Cluster;
 use crate::commands::interrupts::Interrupts;
@@ -21,25 +22,27 @@ pub fn perform(
     context: &Context,
     cluster: &Cluster,
     wanted: &str,
-    file: &Path,
+    target: &Target<'_>,
     recipients: Option<&Recipients>,
 ) -> Result<u8, Failure> {
     let (name, checkpoint) = target::split(wanted)?;
     let what = format!("export {wanted}");
-    let ask = Ask::Portable { job: name.to_owned(), checkpoint };
-    let sealed = match cluster.ask(&what, &ask)? {
-        Answer::Portable { job } => job,
-        other => return Err(unexpected(&what, &other)),
+    let ask = Ask::Portable { job: name.to_owned(), checkpoint, stays: true };
+    // Until the archive is written: a job that runs on would have its checkpoint collected meanwhile.
+    let (sealed, _stays) = match cluster.ask_and_stay(&what, &ask)? {
+        (Answer::Portable { job }, link) => (job, link),
+        (other, _) => return Err(unexpected(&what, &other)),
     };
     let job =
         sealed.read().map_err(|error| Failure::of(&what, format!("its description {error}")))?;
     let bytes = job.images.values().map(|image| image.bytes).fold(0, u64::saturating_add);
     let about = format!("{}@{}", job.name, job.record.checkpoint);
-    let room = room(context, file)?;
+    let room = room(context, target)?;
     let interrupts = Interrupts::hold()?;
+    let opened = target.open(bytes, Some(&interrupts)).map_err(Refusal::from);
     let watched = Watched::new(bytes_bar(Some(bytes), about), interrupts);
     let source = Source { cluster, job: &job, watched: &watched };
-    let written = write(&source, &sealed, &room, (file, recipients));
+    let written = opened.and_then(|out| write(&source, &sealed, &room, (out, recipients)));
     match (written, watched.signal()) {
         (Err(error), Some(signal)) => {
             eprintln!("ckptd: {}", Failure::of(what, error));
@@ -70,9 +73,8 @@ enum Refusal {
 }
 
 /// Where images lie until they are in the archive: beside it, where there is room for it. Nothing is left there.
-fn room(context: &Context, file: &Path) -> Result<PathBuf, Failure> {
-    match file.parent().filter(|_| file != Path::new("-")) {
-        Some(folder) if folder.as_os_str().is_empty() => Ok(PathBuf::from(".")),
+fn room(context: &Context, target: &Target<'_>) -> Result<PathBuf, Failure> {
+    match target.folder() {
         Some(folder) => Ok(folder.to_owned()),
         None => Ok(context.state.passing_through()?.path().to_owned()),
     }
@@ -82,9 +84,8 @@ fn write(
     source: &Source<'_>,
     sealed: &SealedJob,
     room: &Path,
-    (file, recipients): (&Path, Option<&Recipients>),
+    (out, recipients): (Output, Option<&Recipients>),
 ) -> Result<u64, Refusal> {
-    let out = Output::to(file)?;
     let staging = tempfile::Builder::new().prefix(".ckptd-export-").tempdir_in(room)?;
     let log = source.log(tempfile::tempfile_in(staging.path())?)?;
     let job = source.job;

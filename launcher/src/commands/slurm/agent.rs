@@ -8,6 +8,8 @@ use ckpt_agent::port::Wanted;
 use protocol::cluster::NodeName;
 use std::io::{self, ErrorKind, Read};
 
+/// What an agent says when Slurm has sent SIGTERM, whatever is logged.
+pub const ALLOCATION_ENDS: &str = "SIGTERM: Slurm is about to end the allocation";
 /// The longest token that is read, in bytes.
 const MAX_TOKEN: u64 = 64 * 1024;
 
@@ -52,7 +54,7 @@ pub fn perform(context: &Context, slots: &[u32], spares: usize) -> Result<u8, Fa
         port: Wanted { host: None, port: None },
         leave_below: None,
         traffic: None,
-        signals: Signals::OfAllocation,
+        signals: Signals::OfAllocation { terminated: || eprintln!("ckptd: {ALLOCATION_ENDS}") },
         discover: false,
     };
     let ended = run(&options).map_err(|error| Failure::of("run the agent", error));

@@ -43,6 +43,17 @@ impl Allocation {
         Ok(Self { job, nodes })
     }
 
+    /// Whether Slurm still has it run: what is cancelled or has come to its time limit does not. Where Slurm does not tell, it
+    /// does not.
+    pub fn is_running(&self) -> bool {
+        let show = ["--oneliner", "show", "job", &self.job];
+        let told = Command::new("scontrol").args(show).output();
+        told.is_ok_and(|told| {
+            let text = String::from_utf8_lossy(&told.stdout);
+            text.split_whitespace().any(|word| word == "JobState=RUNNING")
+        })
+    }
+
     /// The names.
     pub fn names(&self) -> BTreeSet<&str> {
         self.nodes.iter().map(|node| node.name.as_str()).collect()

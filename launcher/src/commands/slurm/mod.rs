@@ -3,29 +3,25 @@
 mod agent;
 mod allocation;
 mod daemons;
+mod kept;
 mod notice;
 mod store;
 
 use super::interrupts::Interrupts;
-use super::{Context, restart, run};
-use crate::cli::{
-    EngineSetting, RestartArguments, RunArguments, SlurmCommand, SlurmRunArguments, THEN_EXIT,
-};
+use super::{Context, run};
+use crate::cli::{EngineSetting, RunArguments, SlurmCommand, SlurmRunArguments, THEN_EXIT};
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::failure::Failure;
 use crate::jobs::StateDir;
 use allocation::Allocation;
 use daemons::Daemons;
+use kept::End;
 use nix::sys::signal::Signal;
-use notice::Notice;
-use protocol::agent::CheckpointNumber;
-use protocol::cluster::client::Ask;
-use serde_json::Value;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use store::Store;
+use std::sync::Arc;
 
 pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> {
     match command {
@@ -54,47 +50,46 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
     let then_exit = options.then_exit.unwrap_or(THEN_EXIT);
     let last = LastCheckpoint::new(signal, then_exit);
     // Without a store, what is told at the end is for the job, unless it is asked for.
-    let is_awaited = arguments.store.is_some() || options.checkpoint_on.is_some();
+    let is_awaited = arguments.store.store.is_some() || options.checkpoint_on.is_some();
     if is_awaited {
         options.last = Some(last.clone());
     }
     let name = arguments.run.name.as_deref();
-    let store = arguments.store.as_deref().map(|dir| Store::of(dir, name)).transpose()?;
+    let store = store::open(&arguments.store, name)?.map(Arc::new);
     let awaited = Signal::try_from(signal).ok().filter(|_| is_awaited);
     // Until the job is there, what comes ends all in order.
     let mut interrupts = Interrupts::hold_also(awaited)?;
     let folder = Folder::make(context, &allocation)?;
     let mut daemons = Daemons::start(&allocation, arguments.spare, &folder.0, &interrupts)?;
     let mut came = daemons.wait_for_members(&allocation, arguments.wait, &mut interrupts)?;
-    let notice = Notice::watch(daemons.agents_log());
-    let notice = notice.map_err(|error| Failure::of("watch the agents", error))?;
-    let mut status = Ok(then_exit);
+    let mut end = End { status: Ok(then_exit), is_cut_off: false };
     if came.is_none() {
         let inside = folder.inside(context)?;
         came = interrupts.came();
         drop(interrupts);
         if came.is_none() {
-            status = match &store {
-                Some(store) => run_from(&inside, store, arguments.run, &last, &notice),
-                None => run::perform(&inside, arguments.run),
+            end = match &store {
+                Some(store) => {
+                    kept::run_from(&inside, store, arguments.run, &last, daemons.agents_log())
+                }
+                None => run::perform(&inside, arguments.run).into(),
             };
         }
     }
-    if status.is_err() {
+    if end.status.is_err() {
         eprint!("{}", daemons.said());
     }
-    // Such as by preemption, which a job does not survive; what is kept of it goes on.
-    let is_cut_off = !matches!(status, Ok(0)) && notice.at_ms().is_some();
-    drop(notice);
     drop(daemons);
     drop(folder);
     let was_told = came.is_some_and(|came| is_awaited && i32::from(came) == signal);
+    // Who cancels a job sends the same signals as who preempts it.
+    let is_cut_off = end.is_cut_off && allocation.is_running();
     if arguments.requeue && (was_told || is_cut_off || last.is_taken()) {
         requeue(&allocation)?;
     }
     match came {
         Some(came) if !was_told => Ok(came.saturating_add(128)),
-        _ => status,
+        _ => end.status,
     }
 }
 
@@ -111,57 +106,6 @@ fn refuse_options(run: &RunArguments) -> Result<(), Failure> {
         return Ok(());
     };
     Err(Failure::Usage(format!("wrong usage: {text}")))
-}
-
-/// Begins a job, or goes on with what the store has of it. Unless it ends well, its newest checkpoint goes there.
-fn run_from(
-    context: &Context,
-    store: &Store,
-    mut arguments: RunArguments,
-    last: &LastCheckpoint,
-    notice: &Notice,
-) -> Result<u8, Failure> {
-    let status = if store.has_job()? {
-        store.bring(context)?;
-        let arguments = RestartArguments {
-            job: store.name().to_owned(),
-            checkpoint: None,
-            force: false,
-            file_check: None,
-            detach: false,
-            options: arguments.options,
-        };
-        restart::perform(context, &arguments)
-    } else {
-        arguments.name = Some(store.name().to_owned());
-        run::perform(context, arguments)
-    };
-    if let Ok(0) = status {
-        store.remove()?;
-        return Ok(0);
-    }
-    // The job's own checkpoint of before was whole.
-    let only = notice.at_ms().filter(|_| !last.is_taken());
-    let only = only.map(|at_ms| untouched(context, store.name(), at_ms)).transpose();
-    match only.and_then(|only| store.keep(context, only)) {
-        // The job's own end is what is told then; where it was not to end, the loss is.
-        Err(error) if !last.is_taken() => {
-            eprintln!("ckptd: {error}");
-            status
-        }
-        kept => kept.and(status),
-    }
-}
-
-/// The job's newest checkpoint from before Slurm told its processes to end.
-fn untouched(context: &Context, job: &str, at_ms: u64) -> Result<CheckpointNumber, Failure> {
-    let what = format!("keep {job}");
-    let cluster = context.cluster()?.ok_or_else(|| Failure::of(&what, "its agent has gone"))?;
-    let status = cluster.listing(&what, &Ask::Status { job: Some(job.to_owned()) })?;
-    let listed = status.get("checkpoints").and_then(Value::as_array).into_iter().flatten();
-    let records = listed.filter_map(|record| protocol::json::of_value(record).ok());
-    let cause = "it has no checkpoint from before Slurm told it to end";
-    notice::untouched(records, at_ms).ok_or_else(|| Failure::of(&what, cause))
 }
 
 /// Puts the batch job into the queue again, which ends this one.

@@ -1,14 +1,15 @@
 //! Slurm's word that it is about to end an allocation, and which checkpoints it has not touched.
 
-use ckpt_agent::driver::ALLOCATION_ENDS;
+use super::agent::ALLOCATION_ENDS;
+use crate::failure::Failure;
 use protocol::agent::{CheckpointNumber, CommitRecord};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Between two looks at what the agents have said.
 const LOOK: Duration = Duration::from_millis(200);
@@ -18,59 +19,98 @@ const OVERLAP: u64 = ALLOCATION_ENDS.len() as u64;
 /// node, and agents' lines come by srun.
 const EARLIER_MS: u64 = 3000;
 
+/// So long after it, in milliseconds, a job ends because of it. One that has caught it and runs on for longer is its own
+/// master.
+const LASTS_MS: u64 = 600_000;
+
 /// A watch for that word. It comes to all processes of the job, too, which end at it unless they catch it.
 pub struct Notice {
     seen: Arc<Seen>,
-    watch: Option<JoinHandle<()>>,
+    watch: Option<JoinHandle<Option<Word>>>,
+}
+
+/// The word, and what became of the job then.
+pub struct Word {
+    /// When it was seen, in milliseconds since 1970 UTC.
+    at_ms: u64,
+    /// Whether the job is kept as it was before.
+    pub kept: Result<(), Failure>,
+}
+
+impl Word {
+    /// Whether a job that ends now does so because of it.
+    pub fn is_recent(&self) -> bool {
+        now_ms().saturating_sub(self.at_ms) < LASTS_MS
+    }
 }
 
 #[derive(Default)]
 struct Seen {
-    /// When, in milliseconds since 1970 UTC; 0: not yet.
-    at_ms: AtomicU64,
+    has_word: AtomicBool,
     is_over: AtomicBool,
 }
 
 impl Notice {
-    /// Watches the log of the agents, until it is dropped.
+    /// Watches the log of the agents. When the word is there, `keep` is told when it came, and keeps the job.
     ///
     /// # Errors
     /// Where there can't be another thread.
-    pub fn watch(log: PathBuf) -> std::io::Result<Self> {
+    pub fn watch(
+        log: PathBuf,
+        keep: impl FnOnce(u64) -> Result<(), Failure> + Send + 'static,
+    ) -> Result<Self, Failure> {
         let seen = Arc::<Seen>::default();
         let own = Arc::clone(&seen);
         let thread = std::thread::Builder::new().name("notice".to_owned());
-        let watch = thread.spawn(move || own.look(&log))?;
+        let watch =
+            thread.spawn(move || own.look(&log).map(|at_ms| Word { at_ms, kept: keep(at_ms) }));
+        let watch = watch.map_err(|error| Failure::of("watch the agents", error))?;
         Ok(Self { seen, watch: Some(watch) })
     }
 
-    /// When it was seen, in milliseconds since 1970 UTC.
-    pub fn at_ms(&self) -> Option<u64> {
-        Some(self.seen.at_ms.load(Ordering::Acquire)).filter(|at| *at > 0)
+    /// The word, once the job is kept, if it has come, or comes within that time.
+    pub fn finish(mut self, patience: Duration) -> Option<Word> {
+        let until = Instant::now() + patience;
+        while !self.seen.has_word.load(Ordering::Acquire) && Instant::now() < until {
+            std::thread::sleep(LOOK / 4);
+        }
+        self.end()
+    }
+
+    fn end(&mut self) -> Option<Word> {
+        self.seen.is_over.store(true, Ordering::Release);
+        self.watch.take()?.join().ok()?
     }
 }
 
 impl Drop for Notice {
     fn drop(&mut self) {
-        self.seen.is_over.store(true, Ordering::Release);
-        let _ = self.watch.take().map(JoinHandle::join);
+        self.end();
     }
 }
 
 impl Seen {
-    fn look(&self, log: &Path) {
+    /// When the word came; `None`: nobody waits for it any more.
+    fn look(&self, log: &Path) -> Option<u64> {
         let mut from = 0;
-        while !self.is_over.load(Ordering::Acquire) {
+        loop {
+            let is_over = self.is_over.load(Ordering::Acquire);
             // It is there before the watch; what can't be read now may be read the next time.
             if has_word(log, &mut from).unwrap_or(false) {
-                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                let now = now.unwrap_or_default().as_millis();
-                self.at_ms.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Release);
-                return;
+                self.has_word.store(true, Ordering::Release);
+                return Some(now_ms());
+            }
+            if is_over {
+                return None;
             }
             std::thread::sleep(LOOK);
         }
     }
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Whether the word is in what was added to the log.
@@ -115,12 +155,17 @@ mod tests {
         write!(log, "INFO member\nINFO {first}").unwrap();
         assert!(!has_word(&path, &mut from).unwrap());
         writeln!(log, "{second}").unwrap();
-        let notice = Notice::watch(path.clone()).unwrap();
-        while notice.at_ms().is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let notice = Notice::watch(path.clone(), |at_ms| {
+            assert!(at_ms > 0);
+            Err(Failure::of("keep it", "the disk is full"))
+        });
+        let word = notice.unwrap().finish(Duration::ZERO).unwrap();
+        assert!(word.is_recent() && word.kept.is_err());
         assert!(has_word(&path, &mut from).unwrap());
         assert!(!has_word(&path, &mut from).unwrap(), "it is told once");
+        let silent = folder.path().join("silent");
+        let notice = Notice::watch(silent, |_| Ok(())).unwrap();
+        assert!(notice.finish(Duration::ZERO).is_none());
     }
 
     #[test]

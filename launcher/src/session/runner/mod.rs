@@ -21,6 +21,7 @@ use super::rehearsals::{Finished, Rehearsals};
 use super::terminal::{self, RawGuard};
 use super::{signals, streams};
 use crate::agent::{AgentHandle, StartAgent};
+use crate::client::commits::OnCommit;
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::client::launcher;
 use crate::failure::Failure;
@@ -65,6 +66,8 @@ pub struct Session<'a> {
     pub resume: String,
     /// What is done at a signal that tells of the machine's end.
     pub last: Option<LastCheckpoint>,
+    /// Who wants to know of each checkpoint.
+    pub commits: Option<OnCommit>,
 }
 
 /// Runs a job until it ends; its exit status.

@@ -55,6 +55,9 @@ impl Runner<'_> {
     pub(super) fn notify(&mut self, notice: &Notice) {
         match notice {
             Notice::Committed { record, steps } => {
+                if let Some(commits) = &self.session.commits {
+                    commits.tell(record.checkpoint);
+                }
                 let line = text::committed(record);
                 if self.session.loud {
                     self.output.say(line.clone());

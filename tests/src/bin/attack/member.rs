@@ -275,7 +275,7 @@ impl Attacker {
         let mut outcomes = Vec::new();
         for user in [owner, "root"] {
             let job = self.target.job.clone();
-            let portable = Ask::Portable { job: job.clone(), checkpoint: None };
+            let portable = Ask::Portable { job: job.clone(), checkpoint: None, stays: false };
             let inspect = Ask::Look { job, checkpoint: None, look: Look::Inspect };
             for ask in [portable, inspect] {
                 outcomes.push(self.ask_as(user, ask).await);

@@ -4,6 +4,7 @@
 mod adopted;
 mod archives;
 mod attached;
+mod buckets;
 mod ends;
 mod files;
 mod greedy;
@@ -66,6 +67,7 @@ const CASES: &[(&str, Case)] = &[
     ("encrypted-archives-refused", recipients::refusals),
     ("encrypted-archives-damaged", recipients::damaged),
     ("encrypted-archives-by-age", recipients::by_age),
+    ("archives-in-s3", buckets::there_and_back),
     ("ended-before-the-mark", ends::before_the_mark),
     ("ended-meanwhile", ends::meanwhile),
     ("checkpoint-on-a-signal", ends::checkpoint_on),

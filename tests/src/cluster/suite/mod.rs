@@ -29,6 +29,7 @@ mod sealed;
 mod shells;
 mod slurm;
 mod slurm_ends;
+mod slurm_store;
 mod speeds;
 mod stage;
 mod traffic;
@@ -74,6 +75,7 @@ pub fn all() -> Vec<Case> {
         packaged::CASES,
         slurm::CASES,
         slurm_ends::CASES,
+        slurm_store::CASES,
         fallback::CASES,
         damage::CASES,
         shells::CASES,

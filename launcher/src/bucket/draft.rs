@@ -1,0 +1,63 @@
+//! What is known of an upload that is not whole: its number, in an object beside the archive. Its parts are seen by nobody, but
+//! paid for, until it is completed or aborted; whoever comes after a killed process aborts it by that.
+
+use super::BucketError;
+use super::client::Object;
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::{Error, ObjectStoreExt, PutPayload};
+use serde::{Deserialize, Serialize};
+
+/// The longest object of that kind that is read.
+const MOST: u64 = 16 * 1024;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Draft {
+    /// As S3 calls the upload; None: there is none.
+    upload: Option<String>,
+}
+
+fn path(object: &Object) -> Path {
+    Path::from(format!("{}.draft", object.path))
+}
+
+/// Notes an upload.
+pub(super) async fn note(object: &Object, upload: Option<&str>) -> Result<(), BucketError> {
+    let draft = Draft { upload: upload.map(str::to_owned) };
+    let text = serde_json::to_vec(&draft).map_err(std::io::Error::other)?;
+    let put = object.store.put(&path(object), PutPayload::from(text)).await;
+    put.map(drop).map_err(|error| object.told(&error))
+}
+
+/// There is no upload any more.
+pub(super) async fn forget(object: &Object) -> Result<(), BucketError> {
+    match object.store.delete(&path(object)).await {
+        Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(object.told(&error)),
+    }
+}
+
+/// Aborts the upload that a run before has left.
+pub(super) async fn sweep(object: &Object) -> Result<(), BucketError> {
+    let found = match object.store.get(&path(object)).await {
+        Ok(found) => found,
+        Err(error) => match object.told(&error) {
+            BucketError::NotFound => return Ok(()),
+            told => return Err(told),
+        },
+    };
+    let text = match found.meta.size <= MOST {
+        true => found.bytes().await.map_err(|error| object.told(&error))?,
+        false => Default::default(),
+    };
+    // What is none is removed alone.
+    let upload = serde_json::from_slice::<Draft>(&text).ok().and_then(|draft| draft.upload);
+    if let Some(upload) = upload {
+        match object.store.abort_multipart(&object.path, &upload).await {
+            // It was completed or aborted.
+            Ok(()) | Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(object.told(&error)),
+        }
+    }
+    forget(object).await
+}

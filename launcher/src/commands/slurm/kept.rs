@@ -1,0 +1,112 @@
+//! A job that is kept in a store between two allocations.
+
+use super::notice::{self, Notice, Word};
+use crate::cli::{RestartArguments, RunArguments};
+use crate::client::last_checkpoint::LastCheckpoint;
+use crate::cluster::Cluster;
+use crate::commands::store::{Beside, Store};
+use crate::commands::{Context, is_loud, restart, run};
+use crate::failure::Failure;
+use protocol::agent::CheckpointNumber;
+use protocol::cluster::client::Ask;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the word of Slurm may take from the agents to here: a job may end at it sooner.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
+
+/// How a job's run ended.
+pub struct End {
+    /// The status to end with.
+    pub status: Result<u8, Failure>,
+    /// Whether Slurm told the job's processes to end: what is kept of it goes on.
+    pub is_cut_off: bool,
+}
+
+impl From<Result<u8, Failure>> for End {
+    fn from(status: Result<u8, Failure>) -> Self {
+        Self { status, is_cut_off: false }
+    }
+}
+
+/// Begins a job, or goes on with what the store has of it. Unless it ends well, a checkpoint of it goes there: the newest; where
+/// Slurm told its processes to end, the newest from before that.
+pub fn run_from(
+    context: &Context,
+    store: &Arc<Store>,
+    arguments: RunArguments,
+    last: &LastCheckpoint,
+    agents_log: PathBuf,
+) -> End {
+    let beside = Arc::new(Beside::start(store, context, is_loud(&arguments.options)));
+    let watch = context.cluster().and_then(|cluster| {
+        let what = format!("keep {}", store.name());
+        let cluster = cluster.ok_or_else(|| Failure::of(&what, "its agent has gone"))?;
+        let (store, beside) = (store.clone(), beside.clone());
+        Notice::watch(agents_log, move |at_ms| {
+            let checkpoint = untouched(&cluster, store.name(), at_ms)?;
+            beside.keep_last(checkpoint).map_err(|cause| Failure::of(what, cause))
+        })
+    });
+    let notice = match watch {
+        Ok(notice) => notice,
+        Err(error) => return Err(error).into(),
+    };
+    let status = begin(context, store, arguments, &beside);
+    let has_failed = !matches!(status, Ok(0)) && !last.is_taken();
+    let word = notice.finish(if has_failed { ON_ITS_WAY } else { Duration::ZERO });
+    // What is on its way there is older than what comes now.
+    drop(beside);
+    if let Ok(0) = status {
+        return store.remove().and(status).into();
+    }
+    if let Some(Word { kept, .. }) = word.filter(Word::is_recent) {
+        if let Err(error) = kept {
+            eprintln!("ckptd: {error}");
+        }
+        return End { status, is_cut_off: true };
+    }
+    match store.keep(context) {
+        // The job's own end is what is told then; where it was not to end, the loss is.
+        Err(error) if !last.is_taken() => {
+            eprintln!("ckptd: {error}");
+            status.into()
+        }
+        kept => kept.and(status).into(),
+    }
+}
+
+fn begin(
+    context: &Context,
+    store: &Store,
+    mut arguments: RunArguments,
+    beside: &Beside,
+) -> Result<u8, Failure> {
+    arguments.options.commits = beside.on_commit();
+    if store.has_job()? {
+        store.bring(context)?;
+        let arguments = RestartArguments {
+            job: store.name().to_owned(),
+            checkpoint: None,
+            force: false,
+            file_check: None,
+            detach: false,
+            options: arguments.options,
+        };
+        return restart::perform(context, &arguments);
+    }
+    arguments.name = Some(store.name().to_owned());
+    run::perform(context, arguments)
+}
+
+/// The job's newest checkpoint from before Slurm told its processes to end.
+fn untouched(cluster: &Cluster, job: &str, at_ms: u64) -> Result<CheckpointNumber, Failure> {
+    let what = format!("keep {job}");
+    let status = cluster.listing(&what, &Ask::Status { job: Some(job.to_owned()) })?;
+    let listed = status.get("checkpoints").and_then(Value::as_array).into_iter().flatten();
+    let records = listed.filter_map(|record| protocol::json::of_value(record).ok());
+    let cause = "it has no checkpoint from before Slurm told it to end";
+    notice::untouched(records, at_ms).ok_or_else(|| Failure::of(&what, cause))
+}
