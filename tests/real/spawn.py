@@ -33,9 +33,12 @@ def exchange(everybody, state):
     return following(state, everybody.alltoall([word(state, to) for to in range(everybody.size)]))
 
 
-def begin(comm, kind, count):
+def begin(comm, count):
     """Starts more ranks of this program."""
-    return comm.Spawn(sys.executable, [os.path.abspath(__file__), *sys.argv[1:3], kind], maxprocs=count)
+    # Open MPI 5 binds them otherwise, and fails where there are fewer cores than ranks.
+    info = MPI.Info.Create({"bind_to": "none"})
+    words = [os.path.abspath(__file__), *sys.argv[1:]]
+    return comm.Spawn(sys.executable, words, maxprocs=count, info=info)
 
 
 def leave(comm):
@@ -46,7 +49,8 @@ def leave(comm):
 def visit(everybody):
     """Rank 0 starts one that speaks with nobody else, and ends."""
     if everybody.rank == 0:
-        visitor = begin(MPI.COMM_SELF, "visitor", 1)
+        visitor = begin(MPI.COMM_SELF, 1)
+        visitor.bcast("visitor", root=MPI.ROOT)
         visitor.send(4711, dest=0)
         if visitor.recv(source=0) != 4712:
             sys.exit("spawn: WRONG answer of a visitor")
@@ -60,7 +64,9 @@ def be_visitor(parent):
 
 def grown(everybody, count):
     """All and COUNT more."""
-    return begin(everybody, "member", count).Merge(high=False)
+    new = begin(everybody, count)
+    new.bcast("member", root=MPI.ROOT if everybody.rank == 0 else MPI.PROC_NULL)
+    return new.Merge(high=False)
 
 
 def due(folder, generation):
@@ -82,7 +88,7 @@ def right(sizes, found):
 def main():
     folder, count = sys.argv[1], int(sys.argv[2])
     parent = MPI.Comm.Get_parent()
-    if parent != MPI.COMM_NULL and sys.argv[3] == "visitor":
+    if parent != MPI.COMM_NULL and parent.bcast(None, root=0) == "visitor":
         be_visitor(parent)
         return
     everybody = MPI.COMM_WORLD if parent == MPI.COMM_NULL else parent.Merge(high=True)
