@@ -112,15 +112,19 @@ const OPEN_MPI_5: RunTime = RunTime {
 };
 
 const MPICH_4: RunTime = RunTime {
-    package: "mpich",
+    package: "mpi4py",
     launcher: "mpiexec.mpich",
     spawning: &["-ppn", "1"],
-    // Debian's library by the name under which mpi4py's wheels look for it.
-    environment: &[("LD_LIBRARY_PATH", "/var/cache/ckptd-tests/mpi/mpich4")],
+    // Debian's library by the name under which mpi4py looks for it.
+    environment: &[
+        ("LD_LIBRARY_PATH", "/var/cache/ckptd-tests/mpi/mpi4py/mpich4"),
+        ("MPI4PY_MPIABI", "mpich"),
+    ],
     spread: 2,
 };
 
-const MPICH_5: RunTime = RunTime { launcher: "mpirun", environment: &[], ..MPICH_4 };
+const MPICH_5: RunTime =
+    RunTime { package: "mpich", launcher: "mpirun", environment: &[], ..MPICH_4 };
 
 const INTEL_MPI: RunTime = RunTime {
     package: "impi-rt",
@@ -144,7 +148,7 @@ pub(super) const PACKAGES: [&str; 3] = ["openmpi", "mpich", "impi-rt"];
 /// What PATH is after its `activate`; `None`: it is not installed.
 pub(super) fn path(package: &str) -> Option<String> {
     let programs = Path::new(FOLDER).join(package).join("bin");
-    if programs.join("mpirun").exists() {
+    if programs.join("python").exists() {
         return Some(format!("{}:{PATH}", programs.display()));
     }
     eprintln!("    skipped: no {package}; tests/install installs it");
