@@ -74,11 +74,6 @@ pub(super) const CASES: &[Case] = &[
         run: |stage| spawn(stage, &OPEN_MPI_5),
     },
     Case {
-        name: "mpich4-spawn",
-        about: "Debian's MPICH 4: ranks start others before and after a checkpoint and a loss, and all speak to all",
-        run: |stage| spawn(stage, &MPICH_4),
-    },
-    Case {
         name: "mpich5-spawn",
         about: "MPICH 5: ranks start others before and after a checkpoint and a loss, and all speak to all",
         run: |stage| spawn(stage, &MPICH_5),
