@@ -1,5 +1,4 @@
-//! Run times of MPI with mpi4py: Open MPI 5, MPICH 5 and Intel MPI of the Python package index, each in an environment of
-//! its own, and Debian's MPICH 4.
+//! Run times of the Python package index, each in an environment of its own: Open MPI 5, MPICH 5 and Intel MPI.
 
 use std::path::Path;
 
@@ -34,11 +33,6 @@ pub(super) const CASES: &[Case] = &[
         run: |stage| leave(stage, &OPEN_MPI_5),
     },
     Case {
-        name: "mpich4-leave",
-        about: "Debian's MPICH 4: a machine announces its departure, its ranks move to different others",
-        run: |stage| leave(stage, &MPICH_4),
-    },
-    Case {
         name: "mpich5-leave",
         about: "MPICH 5: a machine announces its departure, its ranks move to different others",
         run: |stage| leave(stage, &MPICH_5),
@@ -52,11 +46,6 @@ pub(super) const CASES: &[Case] = &[
         name: "openmpi5-join",
         about: "Open MPI 5: a node leaves, a new one joins and takes over ranks of the others",
         run: |stage| join(stage, &OPEN_MPI_5),
-    },
-    Case {
-        name: "mpich4-join",
-        about: "Debian's MPICH 4: a node leaves, a new one joins and takes over ranks of the others",
-        run: |stage| join(stage, &MPICH_4),
     },
     Case {
         name: "mpich5-join",
@@ -106,20 +95,13 @@ const OPEN_MPI_5: RunTime = RunTime {
     spread: 2,
 };
 
-const MPICH_4: RunTime = RunTime {
-    package: "mpi4py",
-    launcher: "mpiexec.mpich",
+const MPICH_5: RunTime = RunTime {
+    package: "mpich",
+    launcher: "mpirun",
     spawning: &["-ppn", "1"],
-    // Debian's library by the name under which mpi4py looks for it.
-    environment: &[
-        ("LD_LIBRARY_PATH", "/var/cache/ckptd-tests/mpi/mpi4py/mpich4"),
-        ("MPI4PY_MPIABI", "mpich"),
-    ],
+    environment: &[],
     spread: 2,
 };
-
-const MPICH_5: RunTime =
-    RunTime { package: "mpich", launcher: "mpirun", environment: &[], ..MPICH_4 };
 
 const INTEL_MPI: RunTime = RunTime {
     package: "impi-rt",
@@ -137,7 +119,7 @@ const INTEL_MPI: RunTime = RunTime {
 /// Where tests/install puts them.
 const FOLDER: &str = "/var/cache/ckptd-tests/mpi";
 
-/// All of the index, as it calls them.
+/// All of them, as the index calls them.
 pub(super) const PACKAGES: [&str; 3] = ["openmpi", "mpich", "impi-rt"];
 
 /// What PATH is after its `activate`; `None`: it is not installed.
