@@ -199,7 +199,8 @@ fn join(stage: &Stage, run_time: &RunTime) -> Result<(), Failure> {
     spread(&job, run_time)?;
     let token = ckptd.new_token(&["--uses", "1"])?;
     let agent = ckptd.join(4, &token, "node4")?;
-    let moved = job.wait_for_rollback(2, LIMIT);
+    // After a move a job rests for ten times what that has cost.
+    let moved = job.wait_for_rollback(2, JOB_LIMIT);
     moved.map_err(|failure| agent.explain(&failure))?;
     let status = job.status()?;
     let ranks = status.spread_of("python");
