@@ -22,7 +22,16 @@ pub fn jobs(workspace: &Workspace) -> Vec<Real> {
         let command = launch.into_iter().map(str::to_owned).collect();
         Real { needs, ..Real::new(name, command, "rank 2 of 3", "allreduce: right") }
     };
+    let benchmarks = format!("{INTEL_MPI} -n 3 {IMB} {IMB_OPTIONS}");
+    let benchmarks = benchmarks.split(' ').map(str::to_owned).collect();
+    let imb = Real {
+        needs: &[IMB],
+        environment: vec![("LD_LIBRARY_PATH", INTEL_LIBRARIES)],
+        interval: "1",
+        ..Real::new("imb", benchmarks, "# Benchmarking", "# All processes entering MPI_Finalize")
+    };
     vec![
+        imb,
         mpi("openmpi5", &[OPEN_MPI_5], &["--oversubscribe"]),
         mpi("mpich5", &[MPICH_5], &[]),
         mpi("intelmpi", &[INTEL_MPI], &[]),
@@ -56,3 +65,8 @@ const OPEN_MPI_5: &str = "/var/cache/ckptd-tests/mpi/openmpi/bin/mpirun";
 const MPICH_5: &str = "/var/cache/ckptd-tests/mpi/mpich/bin/mpiexec";
 /// Its mpirun is a script that needs the others in PATH.
 const INTEL_MPI: &str = "/var/cache/ckptd-tests/mpi/impi-rt/bin/mpiexec";
+const INTEL_LIBRARIES: &str = "/var/cache/ckptd-tests/mpi/impi-rt/lib";
+/// Intel's benchmarks of MPI, which come with it: all of MPI-1, messages of up to 256 KiB.
+const IMB: &str = "/var/cache/ckptd-tests/mpi/impi-rt/bin/IMB-MPI1";
+/// They end by themselves after some 20 s.
+const IMB_OPTIONS: &str = "-npmin 3 -time 0.03 -msglog 0:18";

@@ -15,6 +15,8 @@ pub struct Real {
     pub name: &'static str,
     pub command: Vec<String>,
     pub environment: Vec<(&'static str, &'static str)>,
+    /// Seconds between checkpoints besides those that are asked for; 0: none.
+    pub interval: &'static str,
     /// A folder in the working directory that goes back with the job.
     pub session: Option<&'static str>,
     /// A line that says that the program is under way.
@@ -39,6 +41,7 @@ impl Real {
             name,
             command,
             environment: Vec::new(),
+            interval: "0",
             session: None,
             started,
             answer,

@@ -141,7 +141,7 @@ fn generations(
         made.map_err(|e| Failure(format!("failed to give {} away: {e}", folder.display())))
     };
     given(&home)?;
-    let mut options = vec!["--interval", "0"];
+    let mut options = vec!["--interval", real.interval];
     if let Some(folder) = real.session {
         given(&home.join(folder))?;
         options.extend(["--session", folder]);

@@ -55,7 +55,7 @@ fn open_mpi(stage: &Stage) -> Result<(), Failure> {
 
 fn mpich(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start_mpich(&ckptd, &["--daemons", "fallback"], &["-hosts", "node2:2"])?;
+    let mut job = start_mpich(&ckptd, &["--daemons", "fallback"], &["-hosts", "node2:2"], "node2")?;
     ckptd.kill_node(2)?;
     job.wait_for_rollback(1, LIMIT)?;
     let status = job.status()?;

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use super::leaving::announce;
 use super::open_mpi::{ANSWER, END};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
+use crate::cluster::Spec;
 use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::job::ClusterJob;
 use crate::job::Failure;
@@ -21,6 +23,16 @@ pub(super) const CASES: &[Case] = &[
         name: "mpich-placement-node",
         about: "MPICH with its defaults: shared memory stays on, and a node's processes move as one",
         run: mpich_placement_node,
+    },
+    Case {
+        name: "mpich-leave",
+        about: "MPICH: a machine announces its departure, its proxy and its ranks move",
+        run: mpich_leave,
+    },
+    Case {
+        name: "mpich-join",
+        about: "MPICH: a machine joins, and takes over a rank of two that share a core",
+        run: mpich_join,
     },
     Case { name: "mpi4py-kill", about: "mpi4py: a node is killed", run: mpi4py_kill },
     Case {
@@ -43,20 +55,21 @@ const START_ANSWER: &str = "N=11: 2680 solutions";
 /// A checkpoint of a job that starts may be put off that long.
 const PUT_OFF: Duration = Duration::from_secs(20);
 
-/// Starts two ranks of MPICH, and lets them come to a checkpoint. They rest before MPI_Finalize, where by itself this MPICH
+/// Starts two ranks of MPICH, the last one on the node that is named, and lets them come to a checkpoint. They rest before MPI_Finalize, where by itself this MPICH
 /// hangs if a rank comes there while another is still in the barrier: see tests/nqueens. More ranks would take long,
 /// since on two cores each spins while another has something to do.
 pub(super) fn start_mpich<'a>(
     ckptd: &'a Ckptd,
     options: &[&str],
     hosts: &[&str],
+    last: &str,
 ) -> Result<ClusterJob<'a>, Failure> {
     let program = ["-n", "2", "nqueens.mpich", "13", "--ballast", "16", "--chat", "40"];
     let command =
         [&["mpiexec.hydra"], hosts, &program, &["--until", END, "--settle", SETTLE]].concat();
     let options = [&["--interval", "1"], options].concat();
     let mut job = ckptd.run(1, "queens", &options, &command)?;
-    job.wait_for_output("rank 1 of 2 on node2", LIMIT)?;
+    job.wait_for_output(&format!("rank 1 of 2 on {last}"), LIMIT)?;
     let newest = job.status()?.newest_checkpoint().unwrap_or(0);
     job.wait_for_checkpoint(newest + 2, LIMIT)?;
     Ok(job)
@@ -69,7 +82,7 @@ fn end(ckptd: &Ckptd, job: &mut ClusterJob<'_>, line: &str) -> Result<(), Failur
 
 fn mpich_kill(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start_mpich(&ckptd, &[], &["-hosts", "node2:2"])?;
+    let mut job = start_mpich(&ckptd, &[], &["-hosts", "node2:2"], "node2")?;
     ckptd.kill_node(2)?;
     job.wait_for_rollback(1, LIMIT)?;
     let status = job.status()?;
@@ -82,11 +95,37 @@ fn mpich_kill(stage: &Stage) -> Result<(), Failure> {
     end(&ckptd, &mut job, ANSWER)
 }
 
+fn mpich_leave(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start_mpich(&ckptd, &[], &["-hosts", "node2:1,node3:1"], "node3")?;
+    announce(&ckptd, &mut job)?;
+    let status = job.status()?;
+    let on = ["nqueens.mpich", "hydra_pmi_proxy"].map(|process| status.spread_of(process));
+    check(on.iter().all(|on| !on.contains_key("node3")), || format!("{on:?}\n{}", status.text()))?;
+    ckptd.kill_node(3)?;
+    end(&ckptd, &mut job, ANSWER)
+}
+
+fn mpich_join(stage: &Stage) -> Result<(), Failure> {
+    let spec = Spec { cores: Some(1.0), ..Spec::new(3) };
+    let ckptd = stage.cluster_of(Setup { spec, agents: 2, ..Setup::new(3) })?;
+    let mut job = start_mpich(&ckptd, &[], &["-hosts", "node2:2"], "node2")?;
+    let token = ckptd.new_token(&["--uses", "1"])?;
+    let agent = ckptd.join(3, &token, "node3")?;
+    job.wait_for_rollback(1, LIMIT).map_err(|failure| agent.explain(&failure))?;
+    let status = job.status()?;
+    let ranks = status.spread_of("nqueens.mpich");
+    check(ranks.len() == 2 && ranks.contains_key("node3"), || {
+        format!("the ranks are on {ranks:?}\n{}", status.text())
+    })?;
+    end(&ckptd, &mut job, ANSWER)
+}
+
 fn mpich_placement_node(stage: &Stage) -> Result<(), Failure> {
     let setup = Setup { slots: 1, ..Setup::new(3) };
     let ckptd = stage.cluster_of(setup)?;
     // Each rank has a segment of its own, and hydra is told the hosts by ckptd.
-    let mut job = start_mpich(&ckptd, &["--placement", "node"], &[])?;
+    let mut job = start_mpich(&ckptd, &["--placement", "node"], &[], "node2")?;
     ckptd.kill_node(2)?;
     job.wait_for_rollback(1, LIMIT)?;
     let status = job.status()?;
