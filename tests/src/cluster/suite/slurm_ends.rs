@@ -18,7 +18,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "slurm-cancelled",
-        about: "Slurm: a job is cancelled; nothing of it is left on any node",
+        about: "Slurm: a job is cancelled; no process of it is left on any node, and it is not requeued",
         run: cancelled,
     },
     Case {
@@ -67,11 +67,10 @@ fn suspended(stage: &Stage) -> Result<(), Failure> {
 
 fn cancelled(stage: &Stage) -> Result<(), Failure> {
     let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
-    let job = Batch::submit(&slurm, &script(stage, &slurm)?)?;
+    let job = Batch::submit(&slurm, &kept(stage, &slurm, "")?)?;
     job.wait_for_checkpoints()?;
     let cancel = slurm.run(0, &["scancel", &job.number])?;
     check(cancel.status == 0, || cancel.stderr.clone())?;
-    job.wait_for_state(&["JobState=CANCELLED"])?;
     // Agents are killed by Slurm: what they had on their disks stays.
     for number in 1..=3 {
         let ended = until("no process of it is left", JOB_LIMIT, || {
@@ -81,7 +80,8 @@ fn cancelled(stage: &Stage) -> Result<(), Failure> {
         });
         ended.map_err(|failure| job.explain(&failure))?;
     }
-    Ok(())
+    // Whoever cancels a job does not want it to be put into the queue again.
+    job.wait_for_state(&["JobState=CANCELLED", "Restarts=0"])
 }
 
 /// A script of a job that is kept and requeued, with these options for sbatch.
