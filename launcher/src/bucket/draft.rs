@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// The longest object of that kind that is read.
 const MOST: u64 = 16 * 1024;
 
+/// How its name ends: nobody else's does.
+const ENDING: &str = "ckptd-upload";
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Draft {
     /// As S3 calls the upload; None: there is none.
@@ -18,7 +21,7 @@ struct Draft {
 }
 
 fn path(object: &Object) -> Path {
-    Path::from(format!("{}.draft", object.path))
+    Path::from(format!("{}.{ENDING}", object.path))
 }
 
 /// Notes an upload.
@@ -50,9 +53,10 @@ pub(super) async fn sweep(object: &Object) -> Result<(), BucketError> {
         true => found.bytes().await.map_err(|error| object.told(&error))?,
         false => Default::default(),
     };
-    // What is none is removed alone.
-    let upload = serde_json::from_slice::<Draft>(&text).ok().and_then(|draft| draft.upload);
-    if let Some(upload) = upload {
+    let Ok(draft) = serde_json::from_slice::<Draft>(&text) else {
+        return Err(BucketError::Foreign(path(object).to_string()));
+    };
+    if let Some(upload) = draft.upload {
         match object.store.abort_multipart(&object.path, &upload).await {
             // It was completed or aborted.
             Ok(()) | Err(Error::NotFound { .. }) => {}

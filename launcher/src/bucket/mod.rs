@@ -78,6 +78,10 @@ pub enum BucketError {
     #[cfg(feature = "s3")]
     #[error("{0} is there already; choose another name")]
     There(Address),
+    /// What is called like ckptd's own is something else.
+    #[cfg(feature = "s3")]
+    #[error("the object {0} is none of ckptd's, and in its way: move it away")]
+    Foreign(String),
     /// There are more parts than S3 takes.
     #[cfg(feature = "s3")]
     #[error("it is larger than was to be expected: it has more parts than S3 takes")]

@@ -17,6 +17,9 @@ pub struct ExportArguments {
     /// At low priority, and no longer than who asks for it.
     #[arg(long, hide = true)]
     pub beside_job: bool,
+    /// With it: not at low priority.
+    #[arg(long, hide = true, requires = "beside_job")]
+    pub urgent: bool,
     /// For whom it is encrypted.
     #[command(flatten)]
     pub recipients: RecipientArguments,

@@ -31,7 +31,7 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
         Recipients::named(&arguments.recipients).map_err(|error| Failure::of(&what, error))?;
     let recipients = recipients.as_ref();
     if arguments.beside_job {
-        stand_back().map_err(|error| Failure::of(&what, error))?;
+        stand_back(arguments.urgent).map_err(|error| Failure::of(&what, error))?;
     }
     let target = Target::of(file, arguments.replace).map_err(|error| Failure::of(&what, error))?;
     if let Some(cluster) = context.cluster_of(name)? {
@@ -82,9 +82,11 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
     }
 }
 
-/// The job has the machine first, and this ends with who has asked for it.
-fn stand_back() -> io::Result<()> {
-    nice(LOWEST)?;
+/// The job has the machine first, unless that is about to be taken away; and this ends with who has asked for it.
+fn stand_back(is_urgent: bool) -> io::Result<()> {
+    if !is_urgent {
+        nice(LOWEST)?;
+    }
     Ok(set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?)
 }
 

@@ -15,6 +15,7 @@ use ckpt_agent::images::{self, CopyError};
 use ckpt_store::archive::{ArchiveError, Beside, ExportAll};
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::portable::SealedJob;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The exit status; that of a signal if one came.
@@ -86,7 +87,10 @@ fn write(
     room: &Path,
     (out, recipients): (Output, Option<&Recipients>),
 ) -> Result<u64, Refusal> {
-    let staging = tempfile::Builder::new().prefix(".ckptd-export-").tempdir_in(room)?;
+    let staging = tempfile::Builder::new()
+        .prefix(".ckptd-export-")
+        .permissions(std::fs::Permissions::from_mode(0o700))
+        .tempdir_in(room)?;
     let log = source.log(tempfile::tempfile_in(staging.path())?)?;
     let job = source.job;
     let checkpoint = job.record.checkpoint;

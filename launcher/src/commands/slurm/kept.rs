@@ -41,32 +41,35 @@ pub fn run_from(
     agents_log: PathBuf,
 ) -> End {
     let beside = Arc::new(Beside::start(store, context, is_loud(&arguments.options)));
-    let watch = context.cluster().and_then(|cluster| {
-        let what = format!("keep {}", store.name());
-        let cluster = cluster.ok_or_else(|| Failure::of(&what, "its agent has gone"))?;
-        let (store, beside) = (store.clone(), beside.clone());
-        Notice::watch(agents_log, move |at_ms| {
-            let checkpoint = untouched(&cluster, store.name(), at_ms)?;
-            beside.keep_last(checkpoint).map_err(|cause| Failure::of(what, cause))
-        })
+    // Signals are held up in a process of one thread: the watch's comes after that.
+    let brought = store.has_job().and_then(|is_kept| {
+        if is_kept {
+            store.bring(context)?;
+        }
+        Ok((is_kept, watch(context, store, &beside, agents_log)?))
     });
-    let notice = match watch {
-        Ok(notice) => notice,
+    let (is_kept, notice) = match brought {
+        Ok(brought) => brought,
         Err(error) => return Err(error).into(),
     };
-    let status = begin(context, store, arguments, &beside);
+    let status = begin(context, store, arguments, &beside, is_kept);
     let has_failed = !matches!(status, Ok(0)) && !last.is_taken();
     let word = notice.finish(if has_failed { ON_ITS_WAY } else { Duration::ZERO });
     // What is on its way there is older than what comes now.
     drop(beside);
-    if let Ok(0) = status {
-        return store.remove().and(status).into();
-    }
     if let Some(Word { kept, .. }) = word.filter(Word::is_recent) {
         if let Err(error) = kept {
             eprintln!("ckptd: {error}");
         }
+        if let Ok(0) = status {
+            eprintln!(
+                "ckptd: the job ended with status 0 when Slurm told it to end: what is kept of it stays"
+            );
+        }
         return End { status, is_cut_off: true };
+    }
+    if let (Ok(0), false) = (&status, last.is_taken()) {
+        return store.remove().and(status).into();
     }
     match store.keep(context) {
         // The job's own end is what is told then; where it was not to end, the loss is.
@@ -78,27 +81,43 @@ pub fn run_from(
     }
 }
 
+/// Keeps the job at once when Slurm tells its processes to end.
+fn watch(
+    context: &Context,
+    store: &Arc<Store>,
+    beside: &Arc<Beside>,
+    agents_log: PathBuf,
+) -> Result<Notice, Failure> {
+    let what = format!("keep {}", store.name());
+    let cluster = context.cluster()?.ok_or_else(|| Failure::of(&what, "its agent has gone"))?;
+    let (store, beside) = (store.clone(), beside.clone());
+    Notice::watch(agents_log, move |at_ms| {
+        let checkpoint = untouched(&cluster, store.name(), at_ms)?;
+        beside.keep_now(checkpoint).map_err(|cause| Failure::of(&what, cause))
+    })
+}
+
 fn begin(
     context: &Context,
     store: &Store,
     mut arguments: RunArguments,
     beside: &Beside,
+    is_kept: bool,
 ) -> Result<u8, Failure> {
     arguments.options.commits = beside.on_commit();
-    if store.has_job()? {
-        store.bring(context)?;
-        let arguments = RestartArguments {
-            job: store.name().to_owned(),
-            checkpoint: None,
-            force: false,
-            file_check: None,
-            detach: false,
-            options: arguments.options,
-        };
-        return restart::perform(context, &arguments);
+    if !is_kept {
+        arguments.name = Some(store.name().to_owned());
+        return run::perform(context, arguments);
     }
-    arguments.name = Some(store.name().to_owned());
-    run::perform(context, arguments)
+    let arguments = RestartArguments {
+        job: store.name().to_owned(),
+        checkpoint: None,
+        force: false,
+        file_check: None,
+        detach: false,
+        options: arguments.options,
+    };
+    restart::perform(context, &arguments)
 }
 
 /// The job's newest checkpoint from before Slurm told its processes to end.
@@ -106,6 +125,9 @@ fn untouched(cluster: &Cluster, job: &str, at_ms: u64) -> Result<CheckpointNumbe
     let what = format!("keep {job}");
     let status = cluster.listing(&what, &Ask::Status { job: Some(job.to_owned()) })?;
     let listed = status.get("checkpoints").and_then(Value::as_array).into_iter().flatten();
+    // Those that the job was rolled back from may have lost their images.
+    let listed =
+        listed.filter(|record| record.get("state").is_some_and(|state| state == "current"));
     let records = listed.filter_map(|record| protocol::json::of_value(record).ok());
     let cause = "it has no checkpoint from before Slurm told it to end";
     notice::untouched(records, at_ms).ok_or_else(|| Failure::of(&what, cause))

@@ -57,13 +57,12 @@ impl Notice {
     /// Where there can't be another thread.
     pub fn watch(
         log: PathBuf,
-        keep: impl FnOnce(u64) -> Result<(), Failure> + Send + 'static,
+        keep: impl FnMut(u64) -> Result<(), Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
         let seen = Arc::<Seen>::default();
         let own = Arc::clone(&seen);
         let thread = std::thread::Builder::new().name("notice".to_owned());
-        let watch =
-            thread.spawn(move || own.look(&log).map(|at_ms| Word { at_ms, kept: keep(at_ms) }));
+        let watch = thread.spawn(move || own.look(&log, keep));
         let watch = watch.map_err(|error| Failure::of("watch the agents", error))?;
         Ok(Self { seen, watch: Some(watch) })
     }
@@ -90,18 +89,20 @@ impl Drop for Notice {
 }
 
 impl Seen {
-    /// When the word came; `None`: nobody waits for it any more.
-    fn look(&self, log: &Path) -> Option<u64> {
-        let mut from = 0;
+    /// The last word that came until nobody waits for it any more. One that follows soon means the same end.
+    fn look(&self, log: &Path, mut keep: impl FnMut(u64) -> Result<(), Failure>) -> Option<Word> {
+        let (mut from, mut word) = (0, None::<Word>);
         loop {
             let is_over = self.is_over.load(Ordering::Acquire);
             // It is there before the watch; what can't be read now may be read the next time.
-            if has_word(log, &mut from).unwrap_or(false) {
+            let comes = has_word(log, &mut from).unwrap_or(false);
+            if comes && !word.as_ref().is_some_and(Word::is_recent) {
                 self.has_word.store(true, Ordering::Release);
-                return Some(now_ms());
+                let at_ms = now_ms();
+                word = Some(Word { at_ms, kept: keep(at_ms) });
             }
             if is_over {
-                return None;
+                return word;
             }
             std::thread::sleep(LOOK);
         }

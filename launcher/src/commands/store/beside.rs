@@ -23,6 +23,10 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(100);
 /// How long one that is told to end may take.
 const ENDING: Duration = Duration::from_secs(5);
+/// How long one may take that is asked for when the machines are about to be taken away.
+const AT_ONCE: Duration = Duration::from_secs(300);
+/// How long none has a turn then.
+const QUIET: Duration = Duration::from_secs(600);
 /// Of what it says, so many bytes are read.
 const MOST_SAID: u64 = 4096;
 
@@ -38,6 +42,8 @@ struct Inner {
     writer: Mutex<Option<JoinHandle<()>>>,
     /// The one that is on its way is given up.
     gives_up: AtomicBool,
+    /// When one was last put there out of turn.
+    quiet_since: Mutex<Option<Instant>>,
     /// Why the last one is not there.
     failure: Mutex<Option<String>>,
 }
@@ -52,6 +58,7 @@ impl Beside {
             turns: Mutex::new(Turns::of(store.every)),
             writer: Mutex::default(),
             gives_up: AtomicBool::new(false),
+            quiet_since: Mutex::default(),
             failure: Mutex::default(),
         }))
     }
@@ -63,13 +70,17 @@ impl Beside {
         Some(OnCommit::new(move |checkpoint| inner.committed(checkpoint)))
     }
 
-    /// Puts a checkpoint there, after which none has a turn.
+    /// Puts a checkpoint there at once. For a while after that none has a turn: the job is about to be taken away, and those that
+    /// it takes now may have its end in them.
     ///
     /// # Errors
     /// The cause.
-    pub fn keep_last(&self, checkpoint: CheckpointNumber) -> Result<(), String> {
+    pub fn keep_now(&self, checkpoint: CheckpointNumber) -> Result<(), String> {
+        *held(&self.0.quiet_since) = Some(Instant::now());
         self.give_up();
-        self.0.export(checkpoint, &AtomicBool::new(false))?;
+        self.0.gives_up.store(false, Ordering::SeqCst);
+        let since = Instant::now();
+        self.0.export(checkpoint, &["--urgent"], &|| since.elapsed() > AT_ONCE)?;
         let archive = self.0.store.place.archive();
         eprintln!("ckptd: the job is kept in {}, as of checkpoint {checkpoint}", archive.display());
         Ok(())
@@ -77,7 +88,6 @@ impl Beside {
 
     /// Gives up what is on its way, which ends within a limit.
     fn give_up(&self) {
-        held(&self.0.turns).end();
         self.0.gives_up.store(true, Ordering::SeqCst);
         let writer = held(&self.0.writer).take();
         if let Some(writer) = writer {
@@ -88,12 +98,16 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
+        held(&self.0.turns).end();
         self.give_up();
     }
 }
 
 impl Inner {
     fn committed(self: &Arc<Self>, checkpoint: CheckpointNumber) {
+        if held(&self.quiet_since).is_some_and(|since| since.elapsed() < QUIET) {
+            return;
+        }
         let turn = held(&self.turns).committed(checkpoint);
         match turn {
             Turn::Pass | Turn::Skip { tell: false } => {}
@@ -113,7 +127,8 @@ impl Inner {
     }
 
     fn write(&self, checkpoint: CheckpointNumber) {
-        let written = self.export(checkpoint, &self.gives_up);
+        let given_up = || self.gives_up.load(Ordering::SeqCst);
+        let written = self.export(checkpoint, &[], &given_up);
         self.written(checkpoint, written);
     }
 
@@ -137,7 +152,12 @@ impl Inner {
     }
 
     /// Has a checkpoint exported, until it is given up; the text of a failure is a cause.
-    fn export(&self, checkpoint: CheckpointNumber, gives_up: &AtomicBool) -> Result<(), String> {
+    fn export(
+        &self,
+        checkpoint: CheckpointNumber,
+        options: &[&str],
+        given_up: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
         let cause = |error: io::Error| error.to_string();
         let draft = self.store.place.draft().map_err(cause)?;
         let said = tempfile::tempfile().map_err(cause)?;
@@ -146,19 +166,19 @@ impl Inner {
         if let Some(dir) = &self.dir {
             command.arg("--dir").arg(dir);
         }
-        command.args(["export", "--replace", "--beside-job"]);
+        command.args(["export", "--replace", "--beside-job"]).args(options);
         command.args(recipients(&self.store.recipients)).arg("--");
         command.arg(format!("{}@{checkpoint}", self.store.name)).arg(draft.target());
         let errors = said.try_clone().map_err(cause)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         // What is typed is for the job.
         let mut child = command.process_group(0).spawn().map_err(cause)?;
-        let status = wait(&mut child, gives_up).map_err(cause)?;
+        let status = wait(&mut child, given_up).map_err(cause)?;
         if !status.success() {
             return Err(last_line(said).unwrap_or_else(|| format!("the export ended: {status}")));
         }
         // What the job has come to is decided elsewhere by now.
-        if gives_up.load(Ordering::SeqCst) {
+        if given_up() {
             return Err("it was given up".to_owned());
         }
         self.store.place.replace(draft).map_err(cause)
@@ -166,14 +186,14 @@ impl Inner {
 }
 
 /// Waits for an export's end, and brings it about where it is given up.
-fn wait(child: &mut Child, gives_up: &AtomicBool) -> io::Result<ExitStatus> {
+fn wait(child: &mut Child, given_up: &dyn Fn() -> bool) -> io::Result<ExitStatus> {
     let mut since: Option<Instant> = None;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
         match since {
-            None if gives_up.load(Ordering::SeqCst) => {
+            None if given_up() => {
                 since = Some(Instant::now());
                 if let Ok(pid) = i32::try_from(child.id()) {
                     let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);

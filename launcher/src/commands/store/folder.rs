@@ -5,6 +5,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// How archives end.
@@ -63,6 +64,21 @@ impl Folder {
         self.dir.join(format!("{}.{ENDING}", self.name))
     }
 
+    /// Whether there is an archive. In a folder that others can write to, too, it may be theirs.
+    ///
+    /// # Errors
+    /// Where it can't be told, or it is none of this user's own.
+    pub(super) fn has_archive(&self) -> io::Result<bool> {
+        let found = match self.archive().symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            found => found?,
+        };
+        if found.is_file() && found.uid() == nix::unistd::Uid::effective().as_raw() {
+            return Ok(true);
+        }
+        Err(io::Error::other("it is there, but no file of this user's own"))
+    }
+
     fn draft_start(&self) -> String {
         format!(".{}.{ENDING}.draft-", self.name)
     }
@@ -72,6 +88,8 @@ impl Folder {
         tempfile::Builder::new()
             .prefix(&self.draft_start())
             .rand_bytes(RANDOM)
+            // Whatever the umask is: nobody else puts anything there.
+            .permissions(fs::Permissions::from_mode(0o700))
             .tempdir_in(&self.dir)
             .map(Draft)
     }
@@ -139,6 +157,11 @@ mod tests {
         let folder = Folder::of(base.path(), "a").unwrap();
         assert_eq!(names().len(), 2 + others.len() + 1, "{:?}", names());
         assert_eq!(fs::read_to_string(folder.archive()).unwrap(), "whole");
+        assert!(folder.has_archive().unwrap());
+        let planted = Folder::of(base.path(), "c").unwrap();
+        assert!(!planted.has_archive().unwrap());
+        std::os::unix::fs::symlink(folder.archive(), planted.archive()).unwrap();
+        planted.has_archive().unwrap_err();
         folder.remove().unwrap();
         folder.remove().unwrap();
     }

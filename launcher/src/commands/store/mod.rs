@@ -125,6 +125,7 @@ impl Store {
             file: draft.target(),
             replace: true,
             beside_job: false,
+            urgent: false,
             recipients: self.recipients.clone(),
         }
     }

@@ -55,7 +55,7 @@ impl Place {
 
     pub(super) fn has_archive(&self) -> io::Result<bool> {
         match self {
-            Self::Folder(folder) => folder.archive().try_exists(),
+            Self::Folder(folder) => folder.has_archive(),
             Self::Bucket(object) => bucket::exists(object).map_err(io::Error::other),
         }
     }
