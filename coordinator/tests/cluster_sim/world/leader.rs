@@ -39,7 +39,12 @@ impl World {
             }
             for action in machine.step(now, event) {
                 // Killed at any instant: between any two actions.
-                let dies = self.now < PEACE && !self.calm;
+                // (What a command is told of a commit changes nothing.)
+                let told = matches!(
+                    action,
+                    ClusterAction::Answer { answer: Answer::Committed { .. }, .. }
+                );
+                let dies = self.now < PEACE && !self.calm && !told;
                 if dies && self.random.chance(1) && self.random.chance(200) {
                     self.crash_coordinator();
                     return;
