@@ -24,10 +24,7 @@ pub fn launch(
     settings: &JobSettings,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
-    let in_slurm = is_in_slurm(environment);
-    if in_slurm {
-        forget_slurm(environment);
-    }
+    let in_slurm = leave_slurm(environment);
     let profile = launcher.run_time.profile();
     let by_variable = names_by_variable(launcher.run_time, environment);
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
@@ -37,7 +34,7 @@ pub fn launch(
     if !hosts.is_empty() {
         name_hosts(launcher.run_time, &hosts, command, environment);
     }
-    set_daemons(launcher.run_time, environment);
+    set_daemons(launcher.run_time, in_slurm, environment);
     if in_slurm {
         set_fixed(profile.hosts_not_by_slurm, environment);
     }
@@ -51,17 +48,14 @@ pub fn launch_within(
     settings: &JobSettings,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
-    let in_slurm = is_in_slurm(environment);
-    if in_slurm {
-        forget_slurm(environment);
-    }
+    let in_slurm = leave_slurm(environment);
     let hosts = hosts(nodes, settings);
     let by_user = names_by_variable(RunTime::OpenMpi4, environment);
     if !in_slurm && !by_user && !hosts.is_empty() {
-        name_hosts(RunTime::OpenMpi4, &hosts, &mut Vec::new(), environment);
+        name_default_hosts(with_slots(&hosts), environment);
     }
     for run_time in RunTime::ALL {
-        set_daemons(run_time, environment);
+        set_daemons(run_time, in_slurm, environment);
     }
 }
 
@@ -71,12 +65,17 @@ fn names_by_variable(run_time: RunTime, environment: &[(OsString, OsString)]) ->
     variables.iter().any(|name| environment.iter().any(|(set, _)| set == name))
 }
 
-fn is_in_slurm(environment: &[(OsString, OsString)]) -> bool {
-    environment.iter().any(|(name, _)| name == "SLURM_JOB_ID")
+/// Whether this is in an allocation of Slurm; what that tells launchers by itself is forgotten.
+fn leave_slurm(environment: &mut Vec<(OsString, OsString)>) -> bool {
+    let in_slurm = environment.iter().any(|(name, _)| name == "SLURM_JOB_ID");
+    if in_slurm {
+        forget_slurm(environment);
+    }
+    in_slurm
 }
 
 /// Tells a run time where its daemons start, and how.
-fn set_daemons(run_time: RunTime, environment: &mut Vec<(OsString, OsString)>) {
+fn set_daemons(run_time: RunTime, in_slurm: bool, environment: &mut Vec<(OsString, OsString)>) {
     let own = std::env::current_exe().unwrap_or_else(|_| "ckptd".into()).into_os_string();
     let told = match run_time {
         RunTime::OpenMpi4 => open_mpi_4(own),
@@ -85,7 +84,7 @@ fn set_daemons(run_time: RunTime, environment: &mut Vec<(OsString, OsString)>) {
         RunTime::IntelMpi => hydra(&INTEL, own),
     };
     set(told.into_iter(), environment);
-    if is_in_slurm(environment) {
+    if in_slurm {
         set_fixed(run_time.profile().daemons_not_by_slurm, environment);
     }
 }
@@ -103,9 +102,7 @@ fn name_hosts(
 ) {
     let hosts = with_slots(hosts);
     match run_time {
-        RunTime::OpenMpi4 => {
-            set(std::iter::once(("OMPI_MCA_orte_default_dash_host", hosts)), environment);
-        }
+        RunTime::OpenMpi4 => name_default_hosts(hosts, environment),
         // PRRTE reads none from a variable: prte_default_dash_host is taken from files alone, seen with 5.0.11. Each of
         // several programs, between which a colon stands, has hosts of its own.
         RunTime::OpenMpi5 => {
@@ -119,6 +116,11 @@ fn name_hosts(
             command.splice(1..1, ["-hosts".into(), hosts]);
         }
     }
+}
+
+/// The hosts of every launcher of Open MPI 4 that is told no others.
+fn name_default_hosts(hosts: OsString, environment: &mut Vec<(OsString, OsString)>) {
+    set(std::iter::once(("OMPI_MCA_orte_default_dash_host", hosts)), environment);
 }
 
 /// Newer Slurms tell every hydra of an allocation to start its daemons by srun. That is nothing that the user has set.

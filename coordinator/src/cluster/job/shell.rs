@@ -145,11 +145,9 @@ impl Job {
         }
         let load = |node: &NodeName| self.live.present_on(node).count();
         let usable = shared.members.usable_for(&self.ledger);
-        let order = usable.map(|(node, member)| {
-            // A machine is missing: an idle spare comes after idle others, and before those that have something to do.
-            (load(node), member.profile.spare, node.clone())
-        });
-        order.min().map(|(_, _, node)| node)
+        // A machine is missing: an idle spare comes after idle others, and before those that have something to do.
+        let best = usable.min_by_key(|(node, member)| (load(node), member.profile.spare, *node));
+        best.map(|(node, _)| node.clone())
     }
 
     /// An instance that a shell called for runs.

@@ -4,17 +4,18 @@ use super::machine::Machine;
 use protocol::cluster::NodeName;
 use std::collections::BTreeSet;
 
-/// Of the spares of a job, those that go on waiting. `present`: how many other machines may have its processes; `wanted`: on how
-/// many it was. For each that is missing a spare is called in, the one with the fewest processes of other jobs, then the fastest; the job is never left without any machine.
-pub fn waiting(spares: &[Machine], present: usize, wanted: usize) -> BTreeSet<NodeName> {
+/// Of the spares of a job, those that go on waiting. `present`: how many other machines may have its processes; `wanted`: on
+/// how many it was. For each that is missing a spare is called in, the one with the fewest processes of other jobs, then the
+/// fastest; the job is never left without any machine.
+pub fn waiting(spares: &[&Machine], present: usize, wanted: usize) -> BTreeSet<NodeName> {
     let least = usize::from(present == 0);
     let missing = wanted.saturating_sub(present).max(least);
-    let mut fastest: Vec<&Machine> = spares.iter().collect();
-    fastest.sort_by(|one, other| {
+    let mut best = spares.to_vec();
+    best.sort_by(|one, other| {
         let by_rate = other.rate().total_cmp(&one.rate());
         one.busy.cmp(&other.busy).then(by_rate).then_with(|| one.name.cmp(&other.name))
     });
-    fastest.into_iter().skip(missing).map(|machine| machine.name.clone()).collect()
+    best.into_iter().skip(missing).map(|machine| machine.name.clone()).collect()
 }
 
 #[cfg(test)]
@@ -39,7 +40,7 @@ mod tests {
     fn a_spare_is_called_in_for_each_machine_that_is_missing() {
         let spares = [machine("d", 1.0), machine("e", 2.0), machine("f", 1.0)];
         let of = |present, wanted| -> Vec<String> {
-            let waiting = waiting(&spares, present, wanted);
+            let waiting = waiting(&spares.each_ref(), present, wanted);
             waiting.iter().map(|name| name.as_str().to_owned()).collect()
         };
         assert_eq!(of(3, 3), ["d", "e", "f"]);

@@ -76,14 +76,14 @@ pub(in crate::cluster) fn machines(
         all.iter().filter(|machine| !avoid.contains(&machine.name)).cloned().collect();
     let good = if good.is_empty() { all } else { good };
     let pins = &ledger.settings().place;
-    let (spares, others): (Vec<Machine>, Vec<Machine>) =
-        good.iter().cloned().partition(|machine| {
-            let is_spare = members.get(&machine.name).is_some_and(|member| member.profile.spare);
-            is_spare && !on.contains(&machine.name) && !pins.contains_key(&machine.name)
-        });
+    let is_spare = |machine: &&Machine| {
+        let is_spare = members.get(&machine.name).is_some_and(|member| member.profile.spare);
+        is_spare && !on.contains(&machine.name) && !pins.contains_key(&machine.name)
+    };
+    let spares: Vec<&Machine> = good.iter().filter(is_spare).collect();
     // Images may come from another cluster, whose machines nobody misses here.
     let wanted = on.iter().filter(|node| members.get(node).is_some()).count();
-    let waits = placement::waiting(&spares, others.len(), wanted);
+    let waits = placement::waiting(&spares, good.len() - spares.len(), wanted);
     let (waiting, machines) = good.into_iter().partition(|machine| waits.contains(&machine.name));
     Offered { machines, waiting }
 }

@@ -3,13 +3,14 @@
 use super::agent::ALLOCATION_ENDS;
 use crate::failure::Failure;
 use protocol::agent::{CheckpointNumber, CommitRecord};
+use protocol::clock::wall_ms;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Between two looks at what the agents have said.
 const LOOK: Duration = Duration::from_millis(200);
@@ -40,7 +41,7 @@ pub struct Word {
 impl Word {
     /// Whether a job that ends now does so because of it.
     pub fn is_recent(&self) -> bool {
-        now_ms().saturating_sub(self.at_ms) < LASTS_MS
+        wall_ms().saturating_sub(self.at_ms) < LASTS_MS
     }
 }
 
@@ -98,7 +99,7 @@ impl Seen {
             let comes = has_word(log, &mut from).unwrap_or(false);
             if comes && !word.as_ref().is_some_and(Word::is_recent) {
                 self.has_word.store(true, Ordering::Release);
-                let at_ms = now_ms();
+                let at_ms = wall_ms();
                 word = Some(Word { at_ms, kept: keep(at_ms) });
             }
             if is_over {
@@ -107,11 +108,6 @@ impl Seen {
             std::thread::sleep(LOOK);
         }
     }
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Whether the word is in what was added to the log.
