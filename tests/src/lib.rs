@@ -10,6 +10,7 @@ pub mod job;
 pub mod network;
 pub mod processes;
 pub mod programs;
+pub mod run_times;
 pub mod scenario;
 pub mod unnamespaced;
 pub mod workspace;

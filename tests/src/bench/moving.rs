@@ -128,8 +128,7 @@ fn time_lost(stage: &Stage, announced: bool) -> Result<f64, Failure> {
     let ckptd = stage.cluster(3)?;
     let mut job = start(&ckptd, "64", INTERVAL)?;
     let speed = speed(&job, WINDOW)?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 1, LIMIT)?;
+    job.wait_for_more_checkpoints(1, LIMIT)?;
     sleep(MOMENT);
     let (began, before) = look(&job)?;
     if announced {

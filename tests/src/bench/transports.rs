@@ -2,16 +2,15 @@
 //! choice, which is shared memory, in turn.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::figure::{Figure, Sense, Series};
 use super::subject::Setting;
 use crate::cluster::PATH;
 use crate::job::Failure;
+use crate::run_times;
 
-/// Where tests/install puts run times.
-const FOLDER: &str = "/var/cache/ckptd-tests/mpi";
 /// What is measured, as the script calls it; in words; and how many times as long it may take.
 const KINDS: [(&str, &str, f64); 3] = [
     ("small", "8 bytes one way", 15.0),
@@ -23,7 +22,7 @@ const KINDS: [(&str, &str, f64); 3] = [
 struct RunTime {
     key: &'static str,
     name: &'static str,
-    launcher: PathBuf,
+    launcher: &'static str,
     path: String,
 }
 
@@ -34,17 +33,13 @@ impl RunTime {
             ("mpich5", "MPICH 5", "mpich"),
             ("intelmpi", "Intel MPI", "impi-rt"),
         ];
-        let packaged = packaged.into_iter().map(|(key, name, package)| {
-            let programs = Path::new(FOLDER).join(package).join("bin");
-            let path = format!("{}:{PATH}", programs.display());
-            Self { key, name, launcher: programs.join("mpirun"), path }
+        let packaged = packaged.into_iter().filter_map(|(key, name, package)| {
+            Some(Self { key, name, launcher: "mpirun", path: run_times::path(package)? })
         });
-        let launcher = PathBuf::from("/usr/bin/mpirun.openmpi");
+        let launcher = "/usr/bin/mpirun.openmpi";
         let debian = Self { key: "openmpi4", name: "Open MPI 4", launcher, path: PATH.to_owned() };
-        std::iter::once(debian)
-            .chain(packaged)
-            .filter(|run_time| run_time.launcher.exists())
-            .collect()
+        let debian = Path::new(launcher).exists().then_some(debian);
+        debian.into_iter().chain(packaged).collect()
     }
 }
 
@@ -83,7 +78,7 @@ pub fn measure(setting: &Setting) -> Result<Vec<Figure>, Failure> {
 /// What ckptd sets for it on a cluster, as it tells itself.
 fn told(setting: &Setting, run_time: &RunTime) -> Result<Vec<(String, String)>, Failure> {
     let mut doctor = Command::new(&setting.ckptd);
-    doctor.args(["doctor", "--mpi"]).arg(&run_time.launcher).arg("--json");
+    doctor.args(["doctor", "--mpi", run_time.launcher, "--json"]);
     let said = output(doctor.env("PATH", &run_time.path))?;
     let said: serde_json::Value = serde_json::from_str(&said)
         .map_err(|error| Failure(format!("doctor --mpi said {said:?}: {error}")))?;
@@ -101,7 +96,7 @@ fn messages(
 ) -> Result<Vec<(String, f64)>, Failure> {
     let script = setting.repository.join("tests/real/pingpong.py");
     let rounds = if setting.quick { "300" } else { "2000" };
-    let mut mpirun = Command::new(&run_time.launcher);
+    let mut mpirun = Command::new(run_time.launcher);
     mpirun.args(["-n", "2", "python3"]).arg(script).arg(rounds).env("PATH", &run_time.path);
     // As root, in a container, and where there are fewer cores than it would have.
     for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {

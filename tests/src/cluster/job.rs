@@ -97,6 +97,19 @@ impl<'a> ClusterJob<'a> {
         })
     }
 
+    /// Waits until so many more checkpoints are committed than there are now; the newest one's number.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub fn wait_for_more_checkpoints(
+        &mut self,
+        count: u64,
+        limit: Duration,
+    ) -> Result<u64, Failure> {
+        let newest = self.status()?.newest_checkpoint().unwrap_or(0);
+        self.wait_for_checkpoint(newest + count, limit)
+    }
+
     /// `ckptd checkpoint`, which must succeed; its number.
     ///
     /// # Errors

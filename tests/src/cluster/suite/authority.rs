@@ -51,8 +51,7 @@ fn exchanged(stage: &Stage) -> Result<(), Failure> {
         let count = certificates(&ckptd, number, "identity/cert.pem")?;
         check(count == 2, || format!("node{number} has {count} certificates"))?;
     }
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     let rollbacks = job.status()?.rollbacks()?;
     check(rollbacks.is_empty(), || format!("the job was rolled back: {rollbacks:?}"))?;
     let join = ["agent", "--dir", "/tmp/late", "--join", &token, "--name", "late"];

@@ -92,8 +92,7 @@ fn second_loss(stage: &Stage) -> Result<(), Failure> {
 }
 
 fn next_checkpoint(job: &mut ClusterJob<'_>) -> Result<(), Failure> {
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 1, LIMIT).map(drop)
+    job.wait_for_more_checkpoints(1, LIMIT).map(drop)
 }
 
 fn again(stage: &Stage) -> Result<(), Failure> {

@@ -162,6 +162,5 @@ fn no_rewire_listener(stage: &Stage) -> Result<(), Failure> {
 
 /// What has moved can be checkpointed again.
 fn wait_for_another_checkpoint(job: &mut ClusterJob<'_>) -> Result<(), Failure> {
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 1, LIMIT).map(drop)
+    job.wait_for_more_checkpoints(1, LIMIT).map(drop)
 }

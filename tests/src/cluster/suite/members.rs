@@ -276,8 +276,7 @@ fn coordinator_killed(stage: &Stage) -> Result<(), Failure> {
         ckptd.kill_coordinator()?;
         ckptd.start_coordinator()?;
         ckptd.wait_for_members(&[1, 2, 3])?;
-        let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-        job.wait_for_checkpoint(newest + 1, LIMIT)?;
+        job.wait_for_more_checkpoints(1, LIMIT)?;
     }
     no_rollback(&job)?;
     finish(&ckptd, &mut job)
@@ -296,8 +295,7 @@ fn coordinator_away(stage: &Stage) -> Result<(), Failure> {
     ckptd.wait_for_members(&[1, 2, 3])?;
     no_rollback(&job)?;
     // By then the command that started it is attached again: what is written before is in the job's log.
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     finish(&ckptd, &mut job)
 }
 
@@ -308,8 +306,7 @@ fn agent_killed(stage: &Stage) -> Result<(), Failure> {
     ckptd.start_agent(2)?;
     ckptd.wait_for_members(&[1, 2, 3])?;
     no_rollback(&job)?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 1, LIMIT)?;
+    job.wait_for_more_checkpoints(1, LIMIT)?;
     // What it took over it can lose, too.
     ckptd.kill_node(2)?;
     job.wait_for_rollback(1, LIMIT)?;
@@ -325,8 +322,7 @@ fn agent_restarted(stage: &Stage) -> Result<(), Failure> {
         ckptd.start_agent(number)?;
         ckptd.wait_for_members(&[1, 2, 3])?;
     }
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 1, LIMIT)?;
+    job.wait_for_more_checkpoints(1, LIMIT)?;
     no_rollback(&job)?;
     finish(&ckptd, &mut job)
 }

@@ -63,8 +63,7 @@ pub(super) fn start<'a>(
     let mut job = ckptd.run(1, "queens", &options, &command)?;
     job.wait_for_output("rank 5 of 6 on node3", LIMIT)?;
     // The next may be under way, of a time before.
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     Ok(job)
 }
 
@@ -106,9 +105,8 @@ fn kill_two(stage: &Stage) -> Result<(), Failure> {
     let mut job = start(&ckptd, &[], "nqueens")?;
     ckptd.kill_node(3)?;
     job.wait_for_rollback(1, LIMIT)?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
     // What was lost with node3 is on two machines again after the next.
-    job.wait_for_checkpoint(newest + 1, LIMIT)?;
+    job.wait_for_more_checkpoints(1, LIMIT)?;
     ckptd.kill_node(2)?;
     job.wait_for_rollback(2, LIMIT)?;
     spread(&mut job, "node2", 1)?;
@@ -125,8 +123,7 @@ fn three_generations(stage: &Stage) -> Result<(), Failure> {
         ckptd.node(lost).power_on()?;
         ckptd.start_agent(lost)?;
         ckptd.wait_for_members(&[1, 2, 3])?;
-        let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-        job.wait_for_checkpoint(newest + 1, LIMIT)?;
+        job.wait_for_more_checkpoints(1, LIMIT)?;
     }
     finish(&ckptd, &mut job)
 }
@@ -174,8 +171,7 @@ fn own_executable(stage: &Stage) -> Result<(), Failure> {
     for number in 1..=2 {
         ckptd.node(number).must_run(&["rm", &own])?;
     }
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 1, LIMIT)?;
+    job.wait_for_more_checkpoints(1, LIMIT)?;
     ckptd.kill_node(3)?;
     job.wait_for_rollback(1, LIMIT)?;
     let found = job.status()?.machines_of("node3", "own");

@@ -1,15 +1,14 @@
 //! Run times of the Python package index, each in an environment of its own: Open MPI 5, MPICH 5 and Intel MPI.
 
-use std::path::Path;
-
 use super::leaving::announce;
 use super::open_mpi::{END, end};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
+use crate::cluster::SHARED;
 use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::job::ClusterJob;
-use crate::cluster::{PATH, SHARED};
 use crate::job::Failure;
+use crate::run_times;
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -116,20 +115,16 @@ const INTEL_MPI: RunTime = RunTime {
     spread: 1,
 };
 
-/// Where tests/install puts them.
-const FOLDER: &str = "/var/cache/ckptd-tests/mpi";
-
 /// All of them, as the index calls them.
 pub(super) const PACKAGES: [&str; 3] = ["openmpi", "mpich", "impi-rt"];
 
 /// What PATH is after its `activate`; `None`: it is not installed.
 pub(super) fn path(package: &str) -> Option<String> {
-    let programs = Path::new(FOLDER).join(package).join("bin");
-    if programs.join("python").exists() {
-        return Some(format!("{}:{PATH}", programs.display()));
+    let path = run_times::path(package);
+    if path.is_none() {
+        eprintln!("    skipped: no {package}; tests/install installs it");
     }
-    eprintln!("    skipped: no {package}; tests/install installs it");
-    None
+    path
 }
 
 /// Runs a script of tests/real by so many ranks. `None`: the run time is not installed.
@@ -150,12 +145,6 @@ fn run<'a>(
     ckptd.run_in(0, name, &environment, &["--interval", "1"], &command).map(Some)
 }
 
-/// Lets a job come to a checkpoint that began after this moment.
-fn checkpoint(job: &mut ClusterJob<'_>) -> Result<(), Failure> {
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT).map(drop)
-}
-
 /// Starts six ranks, two on each of three nodes, and lets them come to a checkpoint. `None`: it is not installed.
 fn start<'a>(
     stage: &Stage,
@@ -167,7 +156,7 @@ fn start<'a>(
         return Ok(None);
     };
     job.wait_for_output("rank 5 of 6 on node3", LIMIT)?;
-    checkpoint(&mut job)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     Ok(Some(job))
 }
 
@@ -207,7 +196,7 @@ fn join(stage: &Stage, run_time: &RunTime) -> Result<(), Failure> {
     check(ranks.len() == 3 && ranks.get("node4") == Some(&2), || {
         format!("the ranks are on {ranks:?}\n{}", status.text())
     })?;
-    checkpoint(&mut job)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     finish(&ckptd, &mut job)
 }
 
@@ -221,7 +210,7 @@ fn spawn(stage: &Stage, run_time: &RunTime) -> Result<(), Failure> {
     for (go, reached) in [("go1", "spawn: 5 ranks"), ("go2", "spawn: 7 ranks")] {
         ckptd.cluster().share_script(go, "")?;
         job.wait_for_output(reached, LIMIT)?;
-        checkpoint(&mut job)?;
+        job.wait_for_more_checkpoints(2, LIMIT)?;
     }
     let ranks = job.status()?.spread_of("python");
     let last =
@@ -231,7 +220,7 @@ fn spawn(stage: &Stage, run_time: &RunTime) -> Result<(), Failure> {
     job.wait_for_rollback(1, LIMIT)?;
     ckptd.cluster().share_script("go3", "")?;
     job.wait_for_output("spawn: 9 ranks", LIMIT)?;
-    checkpoint(&mut job)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     end(&ckptd)?;
     job.must_end_with("spawn: right", JOB_LIMIT)
 }

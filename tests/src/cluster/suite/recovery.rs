@@ -245,8 +245,7 @@ fn copy_taken_back(stage: &Stage) -> Result<(), Failure> {
     })?;
     until("the copy is gone", LIMIT, || Ok((!copy.exists()).then_some(())))?;
     job.wait_for_rollback(1, LIMIT)?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     // Of one that is not there, it is said what can't be done.
     ckptd.kill_node(2)?;
     job.wait_for_rollback(2, LIMIT)?;
@@ -282,16 +281,14 @@ fn standbys(stage: &Stage) -> Result<(), Failure> {
     let named = ckptd.ckptd(0, &["nodes", "--standby", "node3"])?;
     check(named.status == 0 && named.stderr.contains("is a standby"), || format!("{named:?}"))?;
     with_key([false, false, true])?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     ckptd.kill_coordinator()?;
     ckptd.node(0).kill()?;
     refused(&ckptd, 1, "not the cluster's key")?;
     refused(&ckptd, 2, "not the cluster's key")?;
     ckptd.carry_on(3)?;
     ckptd.wait_for_members(&[1, 2, 3])?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     // It remembers who the standbys are.
     with_key_of_rest(&ckptd)?;
     end(&ckptd)?;

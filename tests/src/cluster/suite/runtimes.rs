@@ -70,8 +70,7 @@ pub(super) fn start_mpich<'a>(
     let options = [&["--interval", "1"], options].concat();
     let mut job = ckptd.run(1, "queens", &options, &command)?;
     job.wait_for_output(&format!("rank 1 of 2 on {last}"), LIMIT)?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     Ok(job)
 }
 
@@ -147,8 +146,7 @@ fn mpi4py_kill(stage: &Stage) -> Result<(), Failure> {
     let command = [&command[..], &["/usr/bin/python3", &script, END]].concat();
     let mut job = ckptd.run(1, "allreduce", &["--interval", "1"], &command)?;
     job.wait_for_output("rank 5 of 6 on node3", LIMIT)?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     ckptd.kill_node(3)?;
     job.wait_for_rollback(1, LIMIT)?;
     let found = job.status()?.machines_of("node3", "python3");

@@ -57,8 +57,7 @@ fn ends(stage: &Stage) -> Result<(), Failure> {
                   until [ -e /mnt/shared/end ]; do sleep 0.1; done";
     let mut job = ckptd.run(0, "ends", &["--interval", "0.1"], &["bash", "-c", script])?;
     job.wait_for_output("all have ended", JOB_LIMIT)?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     end(&ckptd)?;
     job.must_end_with("all have ended", JOB_LIMIT)
 }
@@ -90,8 +89,7 @@ fn baseline(stage: &Stage) -> Result<(), Failure> {
     let mut job = ckptd.run(0, "held", &options, &["bash", "-c", &script])?;
     job.wait_for_output("here 1", LIMIT)?;
     job.wait_for_output("there 1", LIMIT)?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 1, LIMIT)?;
+    job.wait_for_more_checkpoints(1, LIMIT)?;
     ckptd.kill_node(1)?;
     job.wait_for_rollback(1, LIMIT)?;
     end(&ckptd)?;
@@ -112,8 +110,7 @@ fn spread(stage: &Stage) -> Result<(), Failure> {
     job.wait_for("all shells run", LIMIT, |status| {
         (status.spread_of("wait-for-end").len() == 3).then_some(())
     })?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     for (rollbacks, node) in [(1, 1), (2, 2)] {
         ckptd.kill_node(node)?;
         job.wait_for_rollback(rollbacks, LIMIT)?;
@@ -122,8 +119,7 @@ fn spread(stage: &Stage) -> Result<(), Failure> {
             ckptd.cluster().share_script("end-3", "")?;
             ckptd.cluster().share_script("end-4", "")?;
         }
-        let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-        job.wait_for_checkpoint(newest + 2, LIMIT)?;
+        job.wait_for_more_checkpoints(2, LIMIT)?;
     }
     ckptd.cluster().share_script("end-2", "")?;
     job.must_end_with("all have ended", JOB_LIMIT)

@@ -134,6 +134,13 @@ impl<'s> Batch<'s> {
         seen.map_err(|failure| self.explain(&failure))
     }
 
+    /// Tells the ranks of a job whose script ends with them to end: the answer must be right, and scontrol tell all of this.
+    pub(super) fn complete(&self, parts: &[&str]) -> Result<(), Failure> {
+        self.slurm.cluster().share_script("end", "")?;
+        self.wait_for("out", ANSWER, JOB_LIMIT)?;
+        self.wait_for_state(&[&["JobState=COMPLETED"], parts].concat())
+    }
+
     /// Tells the ranks to end; the answer must be right.
     pub(super) fn finish(&self) -> Result<(), Failure> {
         self.slurm.cluster().share_script("end", "")?;
@@ -152,6 +159,9 @@ fn plain(stage: &Stage) -> Result<(), Failure> {
     nothing_left(&slurm, 1..=3)
 }
 
+/// Lists processes of jobs, and ckptd's own.
+pub(super) const PROCESSES: &str = "pgrep -l 'ckptd|orted|mpirun|nqueens'";
+
 /// No process of a job, and no folder of ckptd's. (A job's own folder stays where it is not empty, as on any cluster: what the
 /// run time had in it on a node that others came to.)
 pub(super) fn nothing_left(
@@ -159,8 +169,8 @@ pub(super) fn nothing_left(
     numbers: impl IntoIterator<Item = usize>,
 ) -> Result<(), Failure> {
     for number in numbers {
-        let look = "ls -d /tmp/ckptd-slurm-*; pgrep -l 'ckptd|orted|mpirun|nqueens'";
-        let left = slurm.run(number, &["sh", "-c", look])?;
+        let look = format!("ls -d /tmp/ckptd-slurm-*; {PROCESSES}");
+        let left = slurm.run(number, &["sh", "-c", &look])?;
         check(left.stdout.is_empty(), || format!("node{number} has {}", left.stdout))?;
     }
     Ok(())
@@ -176,35 +186,40 @@ fn node_lost(stage: &Stage) -> Result<(), Failure> {
     nothing_left(&slurm, 1..=2)
 }
 
-/// Each in an allocation of its own, one after the other.
 fn run_times(stage: &Stage) -> Result<(), Failure> {
+    each_run_time(stage, |mpirun| mpirun.to_owned())
+}
+
+/// Six ranks of each run time on three nodes come to their right end: each in an allocation of its own, one after the other.
+/// `command`: what is run, which calls mpirun as it is told.
+pub(super) fn each_run_time(
+    stage: &Stage,
+    command: fn(mpirun: &str) -> String,
+) -> Result<(), Failure> {
     let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
     let allreduce = slurm.cluster().share(&stage.script("allreduce.py"))?;
     for package in packaged::PACKAGES {
         let Some(path) = packaged::path(package) else { continue };
+        let command = command(&format!("mpirun -n 6 python {allreduce} 4"));
         let text = format!(
             "#!/bin/bash
 #SBATCH --nodes=3 --ntasks-per-node=2 --output=out.%j --error=err.%j
 PATH={path}
-ckptd slurm run --interval 1 mpirun -n 6 python {allreduce} 4
+ckptd slurm run --interval 1 {command}
 echo \"status $?\"
 "
         );
         let script = slurm.cluster().share_script("run-time.sh", &text)?;
         let job = Batch::submit(&slurm, &script)?;
-        must_run_by_ckptd(&job, package)?;
+        job.wait_for("out", "status ", JOB_LIMIT)?;
+        let out = job.file("out");
+        let wanted =
+            ["rank 1 of 6 on node1", "rank 5 of 6 on node3", "allreduce: right\n", "status 0"];
+        check(wanted.iter().all(|text| out.contains(text)), || {
+            job.explain(&Failure(format!("{package} did not come to its end"))).0
+        })?;
     }
     Ok(())
-}
-
-/// Six ranks on three nodes come to their right end.
-pub(super) fn must_run_by_ckptd(job: &Batch<'_>, what: &str) -> Result<(), Failure> {
-    job.wait_for("out", "status ", JOB_LIMIT)?;
-    let out = job.file("out");
-    let wanted = ["rank 1 of 6 on node1", "rank 5 of 6 on node3", "allreduce: right\n", "status 0"];
-    check(wanted.iter().all(|text| out.contains(text)), || {
-        job.explain(&Failure(format!("{what} did not come to its end"))).0
-    })
 }
 
 fn wrong(stage: &Stage) -> Result<(), Failure> {
@@ -276,18 +291,17 @@ exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v \\
     let less = ["scontrol", "update", &id, "NumTasks=4", "NumNodes=2"];
     check(slurm.run(0, &less)?.status == 0, || "the job can't be changed".to_owned())?;
     job.wait_for("err", "the job goes on from checkpoint", JOB_LIMIT)?;
-    slurm.cluster().share_script("end", "")?;
-    job.wait_for("out", ANSWER, JOB_LIMIT)?;
-    let right = ["JobState=COMPLETED", "ExitCode=0:0", "Restarts=1", "NodeList=node[1-2]"];
-    job.wait_for_state(&right)?;
+    job.complete(&["ExitCode=0:0", "Restarts=1", "NodeList=node[1-2]"])?;
+    nothing_kept(&slurm)
+}
+
+/// What the job went on from has gone when it has ended.
+pub(super) fn nothing_kept(slurm: &Slurm) -> Result<(), Failure> {
     let home = slurm.cluster().folder().join("shared").join(USER);
-    let left: Vec<String> = fs::read_dir(home)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.contains("ckptd") && name != "queens.ckptd.lock")
-        .collect();
+    let entries = fs::read_dir(&home).map_err(|error| Failure(format!("read: {error}")))?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let left: Vec<String> =
+        names.filter(|name| name.contains("ckptd") && name != "queens.ckptd.lock").collect();
     check(left.is_empty(), || format!("what it went on from is there still: {left:?}"))
 }
 

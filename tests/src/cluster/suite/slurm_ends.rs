@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::open_mpi::{ANSWER, END};
-use super::slurm::{Batch, must_run_by_ckptd, nothing_left, script};
+use super::slurm::{Batch, PROCESSES, each_run_time, nothing_left, script};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
-use super::{Case, check, packaged};
+use super::{Case, check};
 use crate::cluster::slurm::{OTHER, Slurm, USER};
 use crate::cluster::until;
 use crate::job::Failure;
@@ -74,8 +74,7 @@ fn cancelled(stage: &Stage) -> Result<(), Failure> {
     // Agents are killed by Slurm: what they had on their disks stays.
     for number in 1..=3 {
         let ended = until("no process of it is left", JOB_LIMIT, || {
-            let look = "pgrep -l 'ckptd|orted|mpirun|nqueens'";
-            let left = slurm.run(number, &["sh", "-c", look])?;
+            let left = slurm.run(number, &["sh", "-c", PROCESSES])?;
             Ok(left.stdout.is_empty().then_some(()))
         });
         ended.map_err(|failure| job.explain(&failure))?;
@@ -98,11 +97,9 @@ exec ckptd slurm run --store /mnt/shared/{USER} --requeue --name queens --interv
 }
 
 /// Lets a job that goes on come to its end.
-fn finish_kept(slurm: &Slurm, job: &Batch<'_>) -> Result<(), Failure> {
+fn finish_kept(job: &Batch<'_>) -> Result<(), Failure> {
     job.wait_for("err", "the job goes on from checkpoint", JOB_LIMIT)?;
-    slurm.cluster().share_script("end", "")?;
-    job.wait_for("out", ANSWER, JOB_LIMIT)?;
-    job.wait_for_state(&["JobState=COMPLETED", "ExitCode=0:0", "Restarts=1"])
+    job.complete(&["ExitCode=0:0", "Restarts=1"])
 }
 
 fn time_limit(stage: &Stage) -> Result<(), Failure> {
@@ -111,7 +108,7 @@ fn time_limit(stage: &Stage) -> Result<(), Failure> {
     let script = kept(stage, &slurm, "--time=2 --signal=B:USR1@70")?;
     let job = Batch::submit(&slurm, &script)?;
     job.wait_for("err", "the job is kept in", JOB_LIMIT + LIMIT)?;
-    finish_kept(&slurm, &job)
+    finish_kept(&job)
 }
 
 fn preempted(stage: &Stage) -> Result<(), Failure> {
@@ -129,7 +126,7 @@ echo \"status $?\"
     let script = slurm.cluster().share_script("urgent.sh", text)?;
     let urgent = Batch::submit(&slurm, &script)?;
     urgent.wait_for("out", "status 0", JOB_LIMIT)?;
-    finish_kept(&slurm, &job)
+    finish_kept(&job)
 }
 
 fn spare(stage: &Stage) -> Result<(), Failure> {
@@ -157,25 +154,8 @@ echo \"status $?\"
     job.finish()
 }
 
-/// Each in an allocation of its own, one after the other.
 fn a_script(stage: &Stage) -> Result<(), Failure> {
-    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
-    let allreduce = slurm.cluster().share(&stage.script("allreduce.py"))?;
-    for package in packaged::PACKAGES {
-        let Some(path) = packaged::path(package) else { continue };
-        let text = format!(
-            "#!/bin/bash
-#SBATCH --nodes=3 --ntasks-per-node=2 --output=out.%j --error=err.%j
-PATH={path}
-ckptd slurm run --interval 1 bash -c 'mpirun -n 6 python {allreduce} 4; exit $?'
-echo \"status $?\"
-"
-        );
-        let script = slurm.cluster().share_script("script.sh", &text)?;
-        let job = Batch::submit(&slurm, &script)?;
-        must_run_by_ckptd(&job, package)?;
-    }
-    Ok(())
+    each_run_time(stage, |mpirun| format!("bash -c '{mpirun}; exit $?'"))
 }
 
 fn two_users(stage: &Stage) -> Result<(), Failure> {

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use super::open_mpi::{ANSWER, END};
-use super::slurm::Batch;
+use super::open_mpi::END;
+use super::slurm::{Batch, nothing_kept};
 use super::stage::{JOB_LIMIT, Stage};
 use super::{Case, check};
 use crate::cluster::s3::S3;
@@ -72,18 +72,6 @@ fn wait_until_stored(job: &Batch<'_>, least: usize) -> Result<(), Failure> {
     seen.map_err(|failure| job.explain(&failure))
 }
 
-/// Tells the ranks to end; the answer must be right.
-fn finish(slurm: &Slurm, job: &Batch<'_>) -> Result<(), Failure> {
-    slurm.cluster().share_script("end", "")?;
-    job.wait_for("out", ANSWER, JOB_LIMIT)?;
-    let show = ["scontrol", "--oneliner", "show", "job", &job.number];
-    let over = crate::cluster::until("the job is completed", JOB_LIMIT, || {
-        let shown = slurm.run(0, &show)?.stdout;
-        Ok(shown.contains("JobState=COMPLETED").then_some(()))
-    });
-    over.map_err(|failure| job.explain(&failure))
-}
-
 fn every(stage: &Stage) -> Result<(), Failure> {
     let Some(mut slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
     let home = slurm.cluster().folder().join("shared").join(USER);
@@ -118,12 +106,8 @@ fn every(stage: &Stage) -> Result<(), Failure> {
     check(number >= before, || {
         job.explain(&Failure(format!("it goes on from {number}, {before} was there"))).0
     })?;
-    finish(&slurm, &job)?;
-    let entries = fs::read_dir(&home).map_err(|error| Failure(format!("read: {error}")))?;
-    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let left: Vec<String> =
-        names.filter(|name| name.contains("ckptd") && name != "queens.ckptd.lock").collect();
-    check(left.is_empty(), || format!("what it went on from is there still: {left:?}"))
+    job.complete(&[])?;
+    nothing_kept(&slurm)
 }
 
 /// Told in one line, before the job begins.
@@ -164,7 +148,7 @@ fn s3(stage: &Stage) -> Result<(), Failure> {
     check(number > before, || {
         again.explain(&Failure(format!("it goes on from {number}, not from the last"))).0
     })?;
-    finish(&slurm, &again)?;
+    again.complete(&[])?;
     check(s3.content()?.is_empty(), || format!("the bucket has {:?}", s3.content()))?;
     let told = [&job, &again].map(|job| job.file("err")).concat();
     check(!told.contains(s3.secret()), || "the secret is told".to_owned())

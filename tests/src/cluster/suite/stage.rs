@@ -116,7 +116,6 @@ pub fn start<'a>(
     let mut job = ckptd.run(1, name, &[&["--interval", "1"], options].concat(), command)?;
     job.wait_for_output("started", LIMIT)?;
     // The next may be under way, of a time before.
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     Ok(job)
 }

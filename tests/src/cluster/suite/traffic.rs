@@ -89,8 +89,7 @@ fn encrypted(stage: &Stage) -> Result<(), Failure> {
     let frames = nothing_is_clear(&mut capture, 0)?;
     ckptd.kill_node(3)?;
     job.wait_for_rollback(1, LIMIT)?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
     let found = job.status()?.machines_of("node3", "talk");
     check(!found.is_empty() && !found.contains("node3"), || format!("ranks are on {found:?}"))?;
     let frames = nothing_is_clear(&mut capture, frames)?;
@@ -121,8 +120,7 @@ fn agent_killed(stage: &Stage) -> Result<(), Failure> {
         std::thread::sleep(std::time::Duration::from_millis(700));
         ckptd.start_agent(number)?;
         ckptd.wait_for_members(&[1, 2])?;
-        let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-        job.wait_for_checkpoint(newest + 2, LIMIT)?;
+        job.wait_for_more_checkpoints(2, LIMIT)?;
         frames = nothing_is_clear(&mut capture, frames)?;
     }
     let rollbacks = job.status()?.rollbacks()?.len();

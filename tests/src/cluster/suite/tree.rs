@@ -32,8 +32,7 @@ fn command_tree(stage: &Stage) -> Result<(), Failure> {
     ckptd.kill_agent(2)?;
     ckptd.start_agent(2)?;
     ckptd.wait_for_members(&[1, 2, 3])?;
-    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 3, LIMIT)?;
+    job.wait_for_more_checkpoints(3, LIMIT)?;
     let made = lines(&ckptd, 1, 2);
     check(made >= 2, || ckptd.explain(&Failure(format!("{made} lines from node1 to node2"))).0)?;
     let rollbacks = job.status()?.rollbacks()?.len();
