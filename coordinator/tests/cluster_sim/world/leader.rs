@@ -39,12 +39,7 @@ impl World {
             }
             for action in machine.step(now, event) {
                 // Killed at any instant: between any two actions.
-                // (What a command is told of a commit changes nothing.)
-                let told = matches!(
-                    action,
-                    ClusterAction::Answer { answer: Answer::Committed { .. }, .. }
-                );
-                let dies = self.now < PEACE && !self.calm && !told;
+                let dies = self.now < PEACE && !self.calm;
                 if dies && self.random.chance(1) && self.random.chance(200) {
                     self.crash_coordinator();
                     return;
