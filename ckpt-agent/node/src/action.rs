@@ -43,6 +43,8 @@ pub enum Action {
     Beat {
         /// The heartbeat's number.
         sequence: u64,
+        /// The newest heartbeat that the coordinator has answered.
+        answered: Option<u64>,
         /// Inits of the instances that run here.
         inits: Vec<i32>,
         /// How the battery is.

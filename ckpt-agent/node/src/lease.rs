@@ -17,6 +17,7 @@ pub struct Lease {
     length: Duration,
     sent: VecDeque<(u64, BootTime)>,
     sequence: u64,
+    answered: Option<u64>,
     until: BootTime,
 }
 
@@ -39,6 +40,11 @@ impl Lease {
         self.sequence
     }
 
+    /// The newest heartbeat that was acknowledged.
+    pub fn answered(&self) -> Option<u64> {
+        self.answered
+    }
+
     /// A heartbeat was acknowledged. Whether the lease was extended.
     pub fn heard(&mut self, sequence: u64) -> bool {
         let before = self.until;
@@ -48,6 +54,7 @@ impl Lease {
             }
             self.sent.pop_front();
             if number == sequence {
+                self.answered = Some(number);
                 self.extend(sent);
             }
         }

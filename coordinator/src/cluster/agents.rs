@@ -34,8 +34,8 @@ impl ClusterMachine {
         }
         let client = |number| ClientId { node: Some(node.clone()), connection, number };
         match message {
-            FromAgent::Heartbeat { sequence, vitals } => {
-                self.heartbeat(now, node, sequence, vitals);
+            FromAgent::Heartbeat { sequence, answered, vitals } => {
+                self.heartbeat(now, node, (sequence, answered), vitals);
             }
             FromAgent::ClientOpened { client: number, user } => {
                 self.client_opened(client(number), user);

@@ -88,7 +88,7 @@ impl Ledger {
             user: self.user.clone(),
             request: self.request.clone(),
             created_at_ms: self.created_at_ms,
-            record: record.clone(),
+            record: CommitRecord { log_length: self.log_of(record.checkpoint), ..record.clone() },
             epoch: self.epoch,
             images: images.collect(),
             addresses: self.addresses.clone(),

@@ -12,11 +12,14 @@ use protocol::cluster::agent::{Holding, JobUser, NodeProfile, Peer, Takes, Vital
 use protocol::cluster::settings::{JobSettings, Traffic, Trust};
 use protocol::compact::Pieces;
 use protocol::transport::Fingerprint;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use thiserror::Error;
 
 /// Why a job that can be nowhere waits.
 pub(super) const NOWHERE: &str = "no machine of the cluster can take processes";
+
+/// Answers to heartbeats that are remembered of each member, for the heartbeats that say of one that it has come.
+const MOST_ANSWERS: usize = 16;
 
 /// Machines about which a user is told why they don't take a job.
 const MOST_REASONS: usize = 8;
@@ -42,6 +45,8 @@ pub(super) struct Member {
     pub(super) connection: Option<u64>,
     /// When its last heartbeat came.
     pub(super) heard: Time,
+    /// Its last heartbeats and when they were answered, of the connection that it has.
+    pub(super) answered: VecDeque<(u64, Time)>,
     /// Images on its disk when it last connected.
     pub(super) holdings: Vec<Holding>,
     /// It was told that it is free to go, and has not been started again since.
@@ -81,6 +86,7 @@ impl Member {
             presence: Presence::There,
             connection: None,
             heard: now,
+            answered: VecDeque::new(),
             holdings: Vec::new(),
             dismissed: false,
             connected_ms: now.unix_ms,
@@ -180,6 +186,17 @@ impl Member {
         (self.cores() - cores).abs() + (self.speed() - speed).abs() >= f64::EPSILON
     }
 
+    /// Answers a heartbeat. Tells after what time the heartbeat was sent, by the answer that it says has come before.
+    fn answer(&mut self, now: Time, sequence: u64, answered: Option<u64>) -> Option<Time> {
+        let known = self.answered.iter().find(|(number, _)| Some(*number) == answered);
+        let sent_after = known.map(|(_, at)| *at);
+        if self.answered.len() == MOST_ANSWERS {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((sequence, now));
+        sent_after
+    }
+
     /// Cores' worth of time that jobs have there.
     pub(super) fn cores(&self) -> f64 {
         let told = positive(self.vitals.capacity).or(positive(self.profile.capacity));
@@ -272,6 +289,17 @@ impl Members {
     /// Notes a member's heartbeat. True where it tells of other cores or another speed than before.
     pub(super) fn hear(&mut self, now: Time, node: &NodeName, vitals: Vitals) -> bool {
         self.table.get_mut(node).is_some_and(|member| member.hear(now, vitals))
+    }
+
+    /// [Answers](Member::answer) a member's heartbeat.
+    pub(super) fn answer_heartbeat(
+        &mut self,
+        now: Time,
+        node: &NodeName,
+        sequence: u64,
+        answered: Option<u64>,
+    ) -> Option<Time> {
+        self.table.get_mut(node)?.answer(now, sequence, answered)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&NodeName, &Member)> {

@@ -58,6 +58,7 @@ impl ClusterMachine {
         if let Some(member) = self.shared.members.known(node, "connect a node") {
             member.connection = Some(connection);
             member.heard = now;
+            member.answered.clear();
             member.holdings = holdings;
             member.connected_ms = now.unix_ms;
         }
@@ -185,11 +186,20 @@ impl ClusterMachine {
         }
     }
 
-    pub(super) fn heartbeat(&mut self, now: Now, node: &NodeName, sequence: u64, vitals: Vitals) {
+    pub(super) fn heartbeat(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        (sequence, answered): (u64, Option<u64>),
+        vitals: Vitals,
+    ) {
         let is_altered = self.shared.members.hear(now, node, vitals);
+        let sent_after = self.shared.members.answer_heartbeat(now, node, sequence, answered);
         self.shared.send(node, ToAgent::Heard { sequence });
         for job in self.jobs.values_mut() {
-            job.heard(now, &mut self.shared, node);
+            if let Some(sent_after) = sent_after {
+                job.heard(now, &mut self.shared, node, sent_after.nanos);
+            }
             if is_altered || job.migration.is_altered(node) {
                 job.note_pace(now, &mut self.shared, node);
             }

@@ -31,6 +31,14 @@ pub(super) fn lost_output(bytes: u64) -> String {
     )
 }
 
+/// That output which a checkpoint has is not in the log: it was cut off before the job went on from that checkpoint.
+pub(super) fn output_cut_off(bytes: u64) -> String {
+    format!(
+        "up to {bytes} bytes of output are not in this log: they were taken back when the job went on from an older \
+         checkpoint, or lost with the coordinator's machine"
+    )
+}
+
 /// How long ago something was.
 pub(super) fn age(from_ms: u64, now_ms: u64) -> String {
     let seconds = now_ms.saturating_sub(from_ms) / 1000;

@@ -180,8 +180,9 @@ impl Machines {
                 let hello = hello(followed, *profile, instances, self.all[at].disk.keys());
                 self.said.push((at, hello, Vec::new()));
             }
-            Action::Beat { sequence, .. } => {
-                let heartbeat = FromAgent::Heartbeat { sequence, vitals: Vitals::default() };
+            Action::Beat { sequence, answered, .. } => {
+                let heartbeat =
+                    FromAgent::Heartbeat { sequence, answered, vitals: Vitals::default() };
                 self.said.push((at, heartbeat, Vec::new()));
             }
             Action::NoteFollowed { followed, asker } => {

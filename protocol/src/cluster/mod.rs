@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 pub use name::{NameError, NodeName};
 
 /// Version of all conversations of a cluster.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Grows by one at each rollback or restart of a job. Everything that carries a lower one than the
 /// job's own is refused.

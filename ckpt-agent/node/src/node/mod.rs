@@ -300,9 +300,10 @@ impl Node {
         let welcome = self.is_welcome();
         if let Some(coordinator) = self.coordinator.as_mut().filter(|_| welcome) {
             let sequence = self.lease.beat(self.now);
+            let answered = self.lease.answered();
             let running = self.instances.values().filter(|known| known.state == State::Running);
             let inits = running.map(|known| known.init).filter(|init| *init > 0).collect();
-            self.voice.act(Action::Beat { sequence, inits, charge });
+            self.voice.act(Action::Beat { sequence, answered, inits, charge });
             coordinator.unanswered += 1;
             if coordinator.unanswered > UNANSWERED {
                 // Packets are lost, or the coordinator's machine is gone without a word.

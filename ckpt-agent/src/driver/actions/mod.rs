@@ -255,9 +255,9 @@ impl Driver {
             Action::Hello { followed, profile, instances } => {
                 self.say_hello(followed, *profile, instances);
             }
-            Action::Beat { sequence, inits, charge } => {
+            Action::Beat { sequence, answered, inits, charge } => {
                 let vitals = vitals(self.parts.gauge.read(inits), charge);
-                self.say(FromAgent::Heartbeat { sequence, vitals }, Vec::new());
+                self.say(FromAgent::Heartbeat { sequence, answered, vitals }, Vec::new());
             }
             Action::BeatEvery(period) => drop(self.beat.send_replace(period)),
             Action::GiveUp(number) => self.give_up(number),

@@ -304,7 +304,8 @@ impl Job {
         let checkpoint = self.ledger.checkpoint;
         let record = checkpoint.and_then(|number| self.ledger.history.record(number));
         let wanted = record.map_or(0, |record| record.log_length);
-        let length = wanted.min(self.console.length);
+        let kept = checkpoint.map_or(0, |number| self.ledger.log_of(number));
+        let length = kept.min(self.console.length);
         self.tell_of_cut(shared, checkpoint, length);
         self.console.cut_to(length, self.ledger.epoch);
         // Output takes the places of marks that are cut off.
@@ -314,7 +315,9 @@ impl Job {
             length,
             checkpoint: checkpoint.unwrap_or(0),
         });
-        if wanted > length {
+        if wanted > kept {
+            self.tell_user(shared, &text::output_cut_off(wanted - length));
+        } else if wanted > length {
             // The copy from which this coordinator carries on ends before the checkpoint's output does.
             self.tell_user(shared, &text::lost_output(wanted - length));
         }

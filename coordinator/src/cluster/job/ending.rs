@@ -118,11 +118,17 @@ impl Job {
         self.feed(now, shared, Event::Agent { agent, event: AgentEvent::Ended { status } });
     }
 
-    /// A machine's heartbeat came. One that came at least a heartbeat's time after the end was
-    /// sent after it.
-    pub(in crate::cluster) fn heard(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
+    /// A machine's heartbeat came that was sent after this time. When it came says nothing: what a cut network has kept
+    /// comes long after its machine is gone.
+    pub(in crate::cluster) fn heard(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        node: &NodeName,
+        sent_after: u64,
+    ) {
         if let Some(end) = self.live.early_end.filter(|end| !end.comes_again) {
-            let later = now.nanos >= end.since.saturating_add(shared.settings.heartbeat());
+            let later = sent_after >= end.since;
             if later && self.root_node().as_ref() == Some(node) {
                 self.live.early_end = None;
                 self.root_ended(now, shared, end.status);
@@ -130,7 +136,7 @@ impl Job {
         }
         // Heartbeats come whatever the job does; only an end that is held waits for them.
         if let Some(held) = self.state.held_end() {
-            if now.nanos >= held.since.saturating_add(shared.settings.heartbeat()) {
+            if sent_after >= held.since {
                 held.awaited.remove(node);
             }
             self.release_end(now, shared);

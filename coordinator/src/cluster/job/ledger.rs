@@ -101,6 +101,9 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) mark_places: VecDeque<(u64, u64)>,
     /// The epochs that began from a checkpoint, the last ones, and what the log was cut back to for them.
     pub(in crate::cluster) cuts: VecDeque<(Epoch, u64)>,
+    /// Checkpoints whose output is not all in the log any more, and how much of the log is still theirs: the job has gone
+    /// on from an older one since, or another coordinator from a copy of the log that was shorter.
+    cut_off: BTreeMap<CheckpointNumber, u64>,
     /// Why the job stands still behind its newest checkpoint.
     pub(in crate::cluster) parked: Option<Cause>,
     /// Machines that were there when the job began, and have been there since, or have had a part of it
@@ -177,6 +180,7 @@ impl Ledger {
             marks: Vec::new(),
             mark_places: VecDeque::new(),
             cuts: VecDeque::new(),
+            cut_off: BTreeMap::new(),
             parked: None,
             familiar: BTreeSet::new(),
             taken_over: false,
@@ -319,8 +323,7 @@ impl Ledger {
         self.running = false;
         self.in_flight = None;
         self.marks.clear();
-        let record = checkpoint.and_then(|number| self.history.record(number));
-        let length = record.map_or(0, |record| record.log_length);
+        let length = checkpoint.map_or(0, |number| self.log_of(number));
         // An epoch that never ran has cut nothing off.
         let ran = self.ran;
         self.cuts.retain(|(epoch, _)| *epoch <= ran);
@@ -366,10 +369,30 @@ impl Ledger {
         // Those behind it were cut off.
         self.mark_places.retain(|(_, after)| *after <= start);
         keep_last(&mut self.mark_places, MOST_MARK_PLACES, (start, mark.length));
+        self.note_cut(start);
         self.marks.push(mark);
         if let Some(over) = &mut self.over {
             over.marked = true;
         }
+    }
+
+    /// Something is in the log from this place on that no checkpoint knows: what checkpoints had there was cut off.
+    fn note_cut(&mut self, start: u64) {
+        for record in self
+            .history
+            .committed()
+            .map(|(record, _)| record)
+            .filter(|record| record.log_length > start)
+        {
+            let kept = self.cut_off.entry(record.checkpoint).or_insert(start);
+            *kept = start.min(*kept);
+        }
+    }
+
+    /// How much of the log is what the job had written when a checkpoint was taken, in bytes.
+    pub(in crate::cluster) fn log_of(&self, checkpoint: CheckpointNumber) -> u64 {
+        let written = self.history.record(checkpoint).map_or(0, |record| record.log_length);
+        self.cut_off.get(&checkpoint).map_or(written, |kept| written.min(*kept))
     }
 
     fn apply_job(&mut self, entry: &Entry) {
@@ -382,6 +405,7 @@ impl Ledger {
             Entry::Collected { kept } => {
                 self.forget_images(kept);
                 self.departed_at.retain(|checkpoint, _| kept.contains(checkpoint));
+                self.cut_off.retain(|checkpoint, _| kept.contains(checkpoint));
                 self.forget_works();
             }
             _ => {}

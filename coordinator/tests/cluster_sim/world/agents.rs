@@ -128,13 +128,13 @@ impl World {
                 let hello = hello(followed, *profile, instances, self.nodes[node].disk.keys());
                 self.send(node, hello, Vec::new());
             }
-            Action::Beat { sequence, .. } => {
+            Action::Beat { sequence, answered, .. } => {
                 // Now and then a machine is throttled for a while.
                 let index = u64::from(self.nodes[node].index);
                 let slow = (sequence / 16 + index) % 7 == 0;
                 let capacity = slow.then_some(0.4);
                 let vitals = Vitals { capacity, achieved: slow, ..Vitals::default() };
-                self.send(node, FromAgent::Heartbeat { sequence, vitals }, Vec::new());
+                self.send(node, FromAgent::Heartbeat { sequence, answered, vitals }, Vec::new());
             }
             Action::BeatEvery(period) => {
                 self.agent(node).beat = u64::try_from(period.as_nanos()).unwrap();

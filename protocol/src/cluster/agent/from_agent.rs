@@ -39,6 +39,10 @@ pub enum FromAgent {
     Heartbeat {
         /// Grows by one.
         sequence: u64,
+        /// The newest heartbeat whose answer had come when this one was sent: it was sent after that answer, however
+        /// long it has been on its way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answered: Option<u64>,
         /// How it is.
         vitals: Vitals,
     },

@@ -5,6 +5,7 @@ mod keys;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -130,6 +131,8 @@ impl Attacker {
         let told = peers.clone();
         let keys = Arc::<Mutex<Vec<ImageKeys>>>::default();
         let told_keys = keys.clone();
+        let newest = Arc::<AtomicU64>::default();
+        let heard = newest.clone();
         tokio::spawn(async move {
             let mut sequence = 0;
             loop {
@@ -137,7 +140,8 @@ impl Attacker {
                     Some(message) = waiting.recv() => message,
                     () = sleep(BEAT) => {
                         sequence += 1;
-                        FromAgent::Heartbeat { sequence, vitals: Vitals::default() }
+                        let answered = Some(newest.load(Ordering::Relaxed));
+                        FromAgent::Heartbeat { sequence, answered, vitals: Vitals::default() }
                     }
                 };
                 if sender.send(&message, &[]).await.is_err() {
@@ -149,6 +153,7 @@ impl Attacker {
             while let Ok(Some((message, _))) = receiver.receive().await {
                 let mut known = told.lock().unwrap_or_else(PoisonError::into_inner);
                 match message {
+                    ToAgent::Heard { sequence } => heard.store(sequence, Ordering::Relaxed),
                     ToAgent::Peers { peers, .. } => {
                         known.extend(peers.iter().map(|peer| (peer.name.clone(), peer.clone())));
                     }
