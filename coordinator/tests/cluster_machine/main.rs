@@ -119,6 +119,20 @@ fn a_success_counts_once_every_machine_was_heard() {
     assert_eq!((rig.end(), rig.rollbacks()), (SUCCESS, Vec::new()));
 }
 
+/// A cut network may deliver a machine's heartbeats long after it was lost: they say of no answer that came after the end.
+#[test]
+fn a_failure_does_not_count_by_heartbeats_from_before_it() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    rig.deaf_to = |node, message| node == 2 && matches!(message, ToAgent::Heard { .. });
+    last_words(&mut rig, 1);
+    rig.wait(350);
+    assert_eq!((rig.end(), rig.rollbacks().len()), (None, 0));
+    rig.reboot(2);
+    let reason = "instance 2 is not there any more".to_owned();
+    assert_eq!(rig.rollbacks(), [Cause::Broken { node: name(2), reason }]);
+    assert_eq!(rig.end(), None);
+}
+
 /// Whatever became of the machines on which they were.
 #[test]
 fn a_success_counts_at_once_when_all_others_have_ended() {
