@@ -248,6 +248,7 @@ impl ClusterMachine {
         let here = |job: &&Job| {
             (!job.is_over() && job.ledger.instances.is_on(node))
                 || job.awaits_release_on(node)
+                || job.is_taking_images_to(node)
                 || job.nodes_with_stale_instances.contains(node)
                 || (matches!(job.state, State::Making(_))
                     && job.leavers_needed(&self.shared.members).contains(node))

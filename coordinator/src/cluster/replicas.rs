@@ -3,7 +3,7 @@
 use super::ClusterMachine;
 use super::callers::Caller;
 use super::event::{ClientId, ClusterAction};
-use super::members::Presence;
+use super::members::{Member, Presence};
 use protocol::cluster::NodeName;
 use protocol::cluster::client::Answer;
 use protocol::cluster::succession::Followed;
@@ -41,13 +41,17 @@ impl ClusterMachine {
                 holders.extend(instance.partners.iter().cloned());
             }
         }
-        holders.retain(|node| {
-            self.shared
-                .members
-                .get(node)
-                .is_some_and(|member| member.is_connected() && member.presence == Presence::There)
-        });
-        holders
+        let (stays, goes) = (self.connected_of(&holders, Presence::There), Presence::Leaving);
+        // A copy on a machine that is about to go is better than none: where nobody else is left, it can't go yet.
+        if stays.is_empty() { self.connected_of(&holders, goes) } else { stays }
+    }
+
+    fn connected_of(&self, nodes: &BTreeSet<NodeName>, presence: Presence) -> BTreeSet<NodeName> {
+        let is = |member: &Member| {
+            member.is_connected() && member.presence == presence && !member.dismissed
+        };
+        let there = |node: &&NodeName| self.shared.members.get(node).is_some_and(is);
+        nodes.iter().filter(there).cloned().collect()
     }
 
     /// Names a member that is to have the cluster's key, or takes the name back.

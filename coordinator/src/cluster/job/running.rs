@@ -272,6 +272,16 @@ impl Job {
             .collect()
     }
 
+    /// Whether a machine has, or is to have, an image of the checkpoint in flight: its commit will say so.
+    pub(in crate::cluster) fn is_taking_images_to(&self, node: &NodeName) -> bool {
+        let (State::Running(running), Some(number)) = (&self.state, self.ledger.in_flight) else {
+            return false;
+        };
+        let mut images = running.images.values().filter(|(checkpoint, _)| *checkpoint == number);
+        images.any(|(_, image)| image.holders.contains(node))
+            || self.live.present().any(|(_, instance)| instance.partners.contains(node))
+    }
+
     /// Facts of an image, and where it is.
     pub(in crate::cluster) fn image(
         &mut self,
