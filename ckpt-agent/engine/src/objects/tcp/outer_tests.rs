@@ -374,7 +374,8 @@ fn what_a_stranger_does_not_take_does_not_hold_up_a_checkpoint() {
             let began = Instant::now();
             let dumped = try_dump(&[client.as_fd()], DumpContext { machines, ..cluster() });
             let dumped = dumped.unwrap();
-            assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
+            // The job's own bytes would be waited for longer (`LONGEST` of quiesce.rs).
+            assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
             assert!(outer(&dumped)[0].in_flight);
             assert_eq!(dumped.context.warnings.len(), said, "{:?}", dumped.context.warnings);
         }

@@ -36,7 +36,7 @@ pub(super) struct Refill<'a> {
 /// allows: then nothing has to wait for a window.
 ///
 /// # Errors
-/// A connection is broken, or takes no more within the limit.
+/// A connection is broken, or none has taken a byte for the limit.
 pub(super) fn refill(all: &mut [Refill<'_>], limit: Duration) -> Result<()> {
     let totals: Vec<usize> = all.iter().map(|one| one.bytes.len()).collect();
     let senders: Vec<Option<Size>> =
@@ -62,7 +62,6 @@ fn send_all(
     limit: Duration,
     receivers: &mut Vec<Before>,
 ) -> Result<()> {
-    let began = Instant::now();
     let mut moved = Instant::now();
     loop {
         let mut left = 0;
@@ -89,7 +88,7 @@ fn send_all(
         if receivers.is_empty() && moved.elapsed() > PATIENCE {
             *receivers = all.iter().zip(totals).map(|(one, total)| grow(one, *total)).collect();
         }
-        if began.elapsed() > limit {
+        if moved.elapsed() > limit {
             return Err(EngineError::Unfit {
                 what: format!(
                     "{left} bytes in flight do not fit into this machine's socket buffers"
