@@ -100,6 +100,7 @@ impl FileArguments {
             temporary: None,
             files_limit: self.files_limit,
             file_check: self.file_check.map_or_else(FileCheck::default, FileCheck::from),
+            host_name: None,
         })
     }
 }
