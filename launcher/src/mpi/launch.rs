@@ -1,7 +1,8 @@
 //! What launchers of MPI jobs are told, so that their daemons start under the agents.
 
+use super::group::divide;
 use super::separate::set;
-use super::{Found, RunTime, Setting, find_program};
+use super::{Found, GroupError, RunTime, Setting, Sharing, find_program};
 use protocol::cluster::settings::{JobSettings, Traffic, Trust};
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
@@ -9,28 +10,37 @@ use std::path::Path;
 
 /// The member of a cluster that takes processes of a job.
 #[derive(Debug, PartialEq, Eq)]
-struct Host {
-    name: String,
-    slots: u64,
+pub(super) struct Host {
+    pub name: String,
+    pub slots: u64,
 }
 
 /// Adds to the environment of a launcher, or to its options, what makes it start its daemons by `ckptd rsh`, on the members
 /// of the cluster unless the user names hosts. What the user has set stays.
+///
+/// # Errors
+/// Where ranks are to be grouped and can't be.
 pub fn launch(
     launcher: &Found,
     command: &mut Vec<OsString>,
     directory: &Path,
-    nodes: &Value,
-    settings: &JobSettings,
+    (nodes, settings): (&Value, &JobSettings),
+    sharing: Sharing,
     environment: &mut Vec<(OsString, OsString)>,
-) {
+) -> Result<(), GroupError> {
+    sharing.tell(environment);
     let in_slurm = leave_slurm(environment);
     let profile = launcher.run_time.profile();
     let by_variable = names_by_variable(launcher.run_time, environment);
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
     let arguments = command.get(1..).unwrap_or_default();
     let by_option = names_hosts(arguments, profile.host_options, path.as_deref(), directory);
-    let hosts = if by_variable || by_option { Vec::new() } else { hosts(nodes, settings) };
+    let hosts = match sharing {
+        Sharing::Groups(_) if by_variable || by_option => return Err(GroupError::Hosts),
+        Sharing::Groups(size) => divide(&hosts(nodes, settings), size)?,
+        _ if by_variable || by_option => Vec::new(),
+        _ => hosts(nodes, settings),
+    };
     if !hosts.is_empty() {
         name_hosts(launcher.run_time, &hosts, command, environment);
     }
@@ -38,6 +48,7 @@ pub fn launch(
     if in_slurm {
         set_fixed(profile.hosts_not_by_slurm, environment);
     }
+    Ok(())
 }
 
 /// The same for what is no launcher but may call one, as a script does: whichever it calls, its daemons start by `ckptd rsh`.
@@ -266,8 +277,30 @@ mod tests {
         let mut command: Vec<OsString> = arguments.iter().map(OsString::from).collect();
         let (mut environment, settings) = (Vec::new(), JobSettings::default());
         let launcher = Found { run_time, answer: String::new() };
-        launch(&launcher, &mut command, Path::new("/"), &nodes, &settings, &mut environment);
+        let (root, told) = (Path::new("/"), (&nodes, &settings));
+        launch(&launcher, &mut command, root, told, Sharing::Apart, &mut environment).unwrap();
         (command, environment)
+    }
+
+    #[test]
+    fn groups_are_hosts() {
+        let nodes = json!([{"name": "a", "slots": 3, "state": "alive", "trust": "root"}]);
+        let told = |arguments: &[&str], environment: &mut Vec<(OsString, OsString)>| {
+            let mut command: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+            let launcher = Found { run_time: RunTime::Mpich, answer: String::new() };
+            let settings = JobSettings::default();
+            let (told, groups) = ((&nodes, &settings), Sharing::Groups(2.try_into().unwrap()));
+            launch(&launcher, &mut command, Path::new("/"), told, groups, environment)?;
+            Ok(command)
+        };
+        let mut environment = Vec::new();
+        let command = told(&["mpiexec", "-n", "3", "sh"], &mut environment).unwrap();
+        assert_eq!(command, ["mpiexec", "-hosts", "a:2,a--2:1", "-n", "3", "sh"]);
+        assert!(environment.contains(&("CKPTD_GROUP".into(), "2".into())));
+        let by_user = told(&["mpiexec", "-hosts", "a", "sh"], &mut Vec::new());
+        assert_eq!(by_user, Err(GroupError::Hosts));
+        let by_variable = &mut vec![("HYDRA_HOST_FILE".into(), "hosts".into())];
+        assert_eq!(told(&["mpiexec", "sh"], by_variable), Err(GroupError::Hosts));
     }
 
     #[test]
@@ -340,8 +373,9 @@ mod tests {
         let (mut command, mut elsewhere) =
             (vec!["mpiexec".into()], set(&[("HYDRA_LAUNCHER", "slurm")]));
         let launcher = Found { run_time: RunTime::Mpich, answer: String::new() };
-        let settings = JobSettings::default();
-        launch(&launcher, &mut command, Path::new("/"), &Value::Null, &settings, &mut elsewhere);
+        let (root, settings) = (Path::new("/"), JobSettings::default());
+        let told = (&Value::Null, &settings);
+        launch(&launcher, &mut command, root, told, Sharing::Apart, &mut elsewhere).unwrap();
         assert_eq!(elsewhere[0], ("HYDRA_LAUNCHER".into(), "slurm".into()));
     }
 

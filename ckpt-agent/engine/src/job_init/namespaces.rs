@@ -190,7 +190,9 @@ pub fn keep_host_name(name: &str) -> Option<String> {
 /// Without namespaces no instance has a host name of its own, by which MPI run times name the shared memory of a group.
 pub fn needed_for(host_name: &str) -> EngineError {
     EngineError::Unfit {
-        what: format!("there can be no host {host_name} on this machine, which runs jobs without namespaces"),
+        what: format!(
+            "there can be no host {host_name} on this machine, which runs jobs without namespaces"
+        ),
         way_out: "run the job without --group".into(),
     }
 }
