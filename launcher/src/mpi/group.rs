@@ -2,7 +2,7 @@
 //! one daemon have shared memory, those of different daemons speak over the network, and nothing but that holds ranks
 //! together.
 
-use super::launch::Host;
+use super::hosts::Host;
 use crate::cli::Placement;
 use protocol::cluster::group::{VARIABLE, host_of, is_group};
 use std::ffi::OsString;
