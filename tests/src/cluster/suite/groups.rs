@@ -77,10 +77,16 @@ fn lose_node_3(ckptd: &Ckptd, job: &mut ClusterJob<'_>, program: &str) -> Result
     check(found.len() == 2 && !found.contains("node3"), || {
         format!("the groups of node3 are on {found:?}\n{}", status.text())
     })?;
+    let mut hosts = BTreeMap::new();
     for node in [1, 2] {
         pairs(ckptd, node, program, 2)?;
+        let names = format!("for p in $(pgrep -x {program}); do nsenter -t $p -u hostname; done");
+        for name in ckptd.node(node).must_run(&["sh", "-c", &names])?.lines() {
+            *hosts.entry(name.to_owned()).or_default() += 1;
+        }
     }
-    Ok(())
+    let kept = ["node1", "node2", "node3", "node3--2"].map(|name| (name.to_owned(), 2));
+    check(hosts == BTreeMap::from(kept), || format!("host names inside: {hosts:?}"))
 }
 
 /// The ranks on a node are so many pairs, each with memory in common and none with others.
