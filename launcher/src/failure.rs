@@ -1,6 +1,7 @@
 //! Why a command did not do what it was asked.
 
 use crate::EXIT_FAILED;
+use crate::mpi::GroupError;
 use std::io;
 use thiserror::Error;
 
@@ -10,6 +11,9 @@ pub enum Failure {
     /// The command line makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// Ranks can't be grouped as it says.
+    #[error("wrong usage: {0}")]
+    Group(#[from] GroupError),
     /// It could not be done; the text fits after "failed to ...".
     #[error("failed to {0}")]
     Failed(String),
@@ -28,7 +32,7 @@ impl Failure {
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {
-            Failure::Usage(_) => 2,
+            Failure::Usage(_) | Failure::Group(_) => 2,
             // As a shell shows a program that SIGPIPE has ended.
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 141,
             Failure::Failed(_) | Failure::Output(_) => EXIT_FAILED,

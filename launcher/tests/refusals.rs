@@ -38,6 +38,8 @@ const WRONG: &[&[&str]] = &[
     &["run", "--keep", "0", "true"],
     &["run", "--copies", "0", "true"],
     &["run", "--placement", "rack", "true"],
+    &["run", "--group", "0", "true"],
+    &["run", "--group", "2", "true"],
     &["run", "--external", "maybe", "true"],
     &["run", "--name", "a/b", "true"],
     &["run", "--engine", "criu", "true"],

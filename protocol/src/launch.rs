@@ -1,6 +1,7 @@
 //! How a job is started or restored, and the streams that come back.
 
 use crate::agent::CheckpointNumber;
+use crate::cluster::NodeName;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -28,7 +29,7 @@ pub struct LaunchSpec {
     /// (four 32-bit words of flags, `c_line`, 19 control characters; 36 bytes on x86-64 and
     /// aarch64, ioctl_tty(2)). None: the kernel's defaults.
     pub termios: Option<Vec<u8>>,
-    /// What of the file system is the job's.
+    /// What of the file system is the job's, and its host name.
     #[serde(default)]
     pub kept: Kept,
     /// What to do about connections to outside of the job, where it has this machine alone. In a cluster the job's
@@ -67,7 +68,8 @@ impl LaunchSpec {
     }
 }
 
-/// What of the file system is a job's: it is in each image, and goes back with the job.
+/// What of the file system is a job's, and the host name that is its own: it is in each image, and goes back with the
+/// job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// Folders whose whole content is, open or not; absolute paths.
@@ -82,6 +84,9 @@ pub struct Kept {
     /// By what a restart tells whether a file that is not in the image has changed.
     #[serde(default, skip_serializing_if = "FileCheck::is_default")]
     pub file_check: FileCheck,
+    /// The host name inside, where that is another than the logical node's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_name: Option<NodeName>,
 }
 
 /// By what a restart tells whether a file that is not in the image, and that the job only reads, has changed since the

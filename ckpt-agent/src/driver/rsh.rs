@@ -14,12 +14,13 @@ use super::AgentError;
 use super::shell_call::{SOCKET, ShellReply, ShellRequest, VARIABLE};
 use ckpt_engine::job_init::Channel;
 use ckpt_engine::split::standin::become_remote_shell;
+use protocol::cluster::group;
 
 /// Variables that go along: those by which MPI run times configure what they start, and what is needed
 /// to find programs.
 const PREFIXES: [&str; 10] =
     ["OMPI_", "PMIX_", "PMI_", "PRTE_", "UCX_", "MPIR_", "MPICH_", "HYDRA_", "I_MPI_", "FI_"];
-const NAMES: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "LANG"];
+const NAMES: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "LANG", group::VARIABLE];
 
 /// The status by which ssh says that it could not do its part.
 const NOT_STARTED: u8 = 255;
@@ -40,6 +41,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub fn rsh(dir: &Path, node: &str, command: &[OsString]) -> Result<u8, AgentError> {
     let request = ShellRequest {
         node: node.to_owned(),
+        has_groups: std::env::var_os(group::VARIABLE).is_some(),
         line: join(command),
         environment: std::env::vars_os().filter(|(name, _)| goes_along(name)).collect(),
         working_directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn only_what_run_times_need_goes_along() {
-        for name in ["OMPI_MCA_btl", "PMIX_RANK", "PATH", "HYDRA_X", "UCX_TLS"] {
+        for name in ["OMPI_MCA_btl", "PMIX_RANK", "PATH", "HYDRA_X", "UCX_TLS", "CKPTD_GROUP"] {
             assert!(goes_along(OsStr::new(name)), "{name}");
         }
         for name in ["HOME", "PATHS", "SECRET", "CKPTD_AGENT_SOCKET"] {

@@ -20,8 +20,11 @@ pub const VARIABLE: &str = "CKPTD_AGENT_SOCKET";
 /// along.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShellRequest {
-    /// The logical node.
+    /// The logical node, or a host of one of its groups.
     pub node: String,
+    /// Whether nodes have such hosts.
+    #[serde(default)]
+    pub has_groups: bool,
     /// The command, as one line for /bin/sh.
     pub line: OsString,
     /// Variables that are taken along.

@@ -10,6 +10,7 @@ use protocol::cluster::settings::Trust;
 use protocol::launch::{External, FileCheck, Kept};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -32,6 +33,13 @@ pub struct RunArguments {
     /// Programs that look at the processor by themselves are not held by it.
     #[arg(long, value_name = "NAME", value_parser = baseline)]
     pub cpu_baseline: Option<Baseline>,
+    /// On a cluster: ranks keep shared memory with the others of their group, which are N ranks of a node, and move
+    /// together with these. Groups move one by one.
+    ///
+    /// The launcher, whose hosts must not be named, finds each node as several hosts of N slots, such as node1, node1--2 and
+    /// node1--3; if N does not divide a node's slots, the last one has fewer.
+    #[arg(long, value_name = "N")]
+    pub group: Option<NonZeroU32>,
     /// What of the file system is the job's.
     #[command(flatten)]
     pub files: FileArguments,
@@ -100,6 +108,7 @@ impl FileArguments {
             temporary: None,
             files_limit: self.files_limit,
             file_check: self.file_check.map_or_else(FileCheck::default, FileCheck::from),
+            host_name: None,
         })
     }
 }

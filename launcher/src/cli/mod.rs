@@ -79,7 +79,8 @@ Examples:
   ckptd run --interval 0 ./simulate     checkpoints only by 'ckptd checkpoint'
 
 If COMMAND launches MPI jobs, variables are set for it unless you set them, so that its ranks can be separated: \
-'ckptd doctor --mpi' lists them. '--placement node' leaves shared memory on.")]
+'ckptd doctor --mpi' lists them. '--placement node' leaves shared memory on, '--group N' leaves it on within groups of N \
+ranks.")]
     Run(RunArguments),
     /// Run a job in an allocation of Slurm.
     #[command(subcommand)]

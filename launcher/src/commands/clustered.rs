@@ -27,6 +27,8 @@ pub struct Prepared {
     pub environment: Vec<(OsString, OsString)>,
     /// What of the file system is the job's.
     pub kept: protocol::launch::Kept,
+    /// Which ranks have memory in common.
+    pub sharing: mpi::Sharing,
 }
 
 /// `ckptd run`.
@@ -36,7 +38,7 @@ pub fn run(
     mut arguments: RunArguments,
     prepared: Prepared,
 ) -> Result<u8, Failure> {
-    let Prepared { launcher, directory, mut environment, kept } = prepared;
+    let Prepared { launcher, directory, mut environment, kept, sharing } = prepared;
     let program = arguments.command.first().cloned().unwrap_or_default();
     let what = format!("run {}", program.to_string_lossy());
     let settings = changed(JobSettings::default(), &arguments.options)?;
@@ -44,8 +46,12 @@ pub fn run(
     match &launcher {
         Some(launcher) => {
             let nodes = cluster.listing(&what, &Ask::Nodes)?;
-            let command = &mut arguments.command;
-            mpi::launch(launcher, command, &directory, &nodes, &settings, &mut environment);
+            let (command, told) = (&mut arguments.command, (&nodes, &settings));
+            mpi::launch(launcher, command, &directory, told, sharing, &mut environment)?;
+        }
+        None if matches!(sharing, mpi::Sharing::Groups(_)) => {
+            let program = program.to_string_lossy().into_owned();
+            return Err(mpi::GroupError::NoLauncher(program).into());
         }
         // It need not start any ranks at all.
         None => {

@@ -3,11 +3,11 @@
 use super::clustered::{self, Prepared};
 use super::telling::{self, ON_A_CLUSTER, WITH_DMTCP};
 use super::{Context, dmtcp, is_loud};
-use crate::cli::{EngineSetting, Placement, RunArguments};
+use crate::cli::{EngineSetting, RunArguments};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
-use crate::mpi;
+use crate::mpi::{self, GroupError, Sharing};
 use crate::session::{self, Begin, Session};
 use protocol::launch::{Kept, LaunchSpec};
 use std::ffi::{OsStr, OsString};
@@ -51,6 +51,7 @@ fn perform_in(
         }
         baseline.hold(&mut environment);
     }
+    let sharing = sharing(&arguments, cluster.is_some())?;
     let kept = arguments.files.kept().map_err(|cause| Failure::of(&what, cause))?;
     if arguments.options.engine == EngineSetting::Dmtcp && kept != Kept::default() {
         return Err(Failure::Usage(
@@ -72,34 +73,45 @@ fn perform_in(
     if let Some(cluster) = cluster {
         telling::refuse_trace(&arguments.options, ON_A_CLUSTER)?;
         let launcher = mpi::recognise(&program, &found);
-        if !keeps_nodes_together(&arguments) {
-            separate(launcher.as_ref(), arguments.options.quiet, &mut environment);
-        }
-        let prepared = Prepared { launcher, directory, environment, kept };
+        separate(launcher.as_ref(), sharing, arguments.options.quiet, &mut environment);
+        let prepared = Prepared { launcher, directory, environment, kept, sharing };
         return clustered::run(context, &cluster, arguments, prepared);
     }
     super::refuse_without_cluster(&arguments.options, arguments.detach)?;
     let _timeline = telling::trace(&what, &arguments.options)?;
     let launcher = mpi::recognise(&program, &found);
-    let prepared = Prepared { launcher, directory, environment, kept };
+    let prepared = Prepared { launcher, directory, environment, kept, sharing };
     run_here(context, arguments, prepared, begins)
 }
 
 /// On a cluster, where each process may come to be on another machine.
 fn separate(
     launcher: Option<&mpi::Found>,
+    sharing: Sharing,
     quiet: bool,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
-    let Some(launcher) = launcher else { return mpi::separate_within(environment) };
-    let caution = mpi::separate(launcher, mpi::Reach::Cluster, environment);
+    let Some(launcher) = launcher else {
+        if sharing != Sharing::Nodes {
+            mpi::separate_within(environment);
+        }
+        return;
+    };
+    let caution = mpi::separate(launcher, mpi::Reach::Cluster, sharing, environment);
     if let Some(text) = caution.filter(|_| !quiet) {
         eprintln!("ckptd: {text}");
     }
 }
 
-fn keeps_nodes_together(arguments: &RunArguments) -> bool {
-    arguments.options.placement == Some(Placement::Node)
+/// Which ranks are to have memory in common.
+fn sharing(arguments: &RunArguments, is_clustered: bool) -> Result<Sharing, GroupError> {
+    if arguments.group.is_some() && arguments.options.engine == EngineSetting::Dmtcp {
+        return Err(GroupError::Engine);
+    }
+    if arguments.group.is_some() && !is_clustered {
+        return Err(GroupError::NoCluster);
+    }
+    Sharing::of(arguments.group, arguments.options.placement)
 }
 
 fn find_program(
@@ -121,10 +133,10 @@ fn run_here(
     prepared: Prepared,
     begins: impl FnOnce(&JobFolder),
 ) -> Result<u8, Failure> {
-    let Prepared { launcher, directory, mut environment, kept } = prepared;
+    let Prepared { launcher, directory, mut environment, kept, sharing } = prepared;
     let settings = JobSettings::default().with(&arguments.options);
-    if let Some(launcher) = launcher.filter(|_| settings.placement == Placement::Process) {
-        mpi::separate(&launcher, mpi::Reach::Machine, &mut environment);
+    if let Some(launcher) = launcher {
+        mpi::separate(&launcher, mpi::Reach::Machine, sharing, &mut environment);
     }
     let (job, _lock) = context.state.create(
         arguments.name.as_deref(),

@@ -1,36 +1,40 @@
 //! What launchers of MPI jobs are told, so that their daemons start under the agents.
 
+use super::group::divide;
+use super::hosts::{Host, hosts, with_slots};
 use super::separate::set;
-use super::{Found, RunTime, Setting, find_program};
-use protocol::cluster::settings::{JobSettings, Traffic, Trust};
+use super::{Found, GroupError, RunTime, Setting, Sharing, find_program};
+use protocol::cluster::settings::JobSettings;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The member of a cluster that takes processes of a job.
-#[derive(Debug, PartialEq, Eq)]
-struct Host {
-    name: String,
-    slots: u64,
-}
-
 /// Adds to the environment of a launcher, or to its options, what makes it start its daemons by `ckptd rsh`, on the members
 /// of the cluster unless the user names hosts. What the user has set stays.
+///
+/// # Errors
+/// Where ranks are to be grouped and can't be.
 pub fn launch(
     launcher: &Found,
     command: &mut Vec<OsString>,
     directory: &Path,
-    nodes: &Value,
-    settings: &JobSettings,
+    (nodes, settings): (&Value, &JobSettings),
+    sharing: Sharing,
     environment: &mut Vec<(OsString, OsString)>,
-) {
+) -> Result<(), GroupError> {
+    sharing.tell(environment);
     let in_slurm = leave_slurm(environment);
     let profile = launcher.run_time.profile();
     let by_variable = names_by_variable(launcher.run_time, environment);
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
     let arguments = command.get(1..).unwrap_or_default();
     let by_option = names_hosts(arguments, profile.host_options, path.as_deref(), directory);
-    let hosts = if by_variable || by_option { Vec::new() } else { hosts(nodes, settings) };
+    let hosts = match sharing {
+        Sharing::Groups(_) if by_variable || by_option => return Err(GroupError::Hosts),
+        Sharing::Groups(size) => divide(&hosts(nodes, settings), size)?,
+        _ if by_variable || by_option => Vec::new(),
+        _ => hosts(nodes, settings),
+    };
     if !hosts.is_empty() {
         name_hosts(launcher.run_time, &hosts, command, environment);
     }
@@ -38,6 +42,7 @@ pub fn launch(
     if in_slurm {
         set_fixed(profile.hosts_not_by_slurm, environment);
     }
+    Ok(())
 }
 
 /// The same for what is no launcher but may call one, as a script does: whichever it calls, its daemons start by `ckptd rsh`.
@@ -148,13 +153,6 @@ fn remote_shell(mut own: OsString) -> OsString {
     own
 }
 
-/// NAME:SLOTS,...
-fn with_slots(hosts: &[Host]) -> OsString {
-    let hosts: Vec<String> =
-        hosts.iter().map(|host| format!("{}:{}", host.name, host.slots)).collect();
-    hosts.join(",").into()
-}
-
 fn open_mpi_4(own: OsString) -> Told {
     vec![
         ("OMPI_MCA_plm_rsh_agent", remote_shell(own)),
@@ -217,28 +215,6 @@ fn names_hosts(
     false
 }
 
-/// The members that take processes of a job with such settings.
-fn hosts(nodes: &Value, settings: &JobSettings) -> Vec<Host> {
-    let Some(nodes) = nodes.as_array() else { return Vec::new() };
-    let mut hosts = Vec::new();
-    for node in nodes {
-        let name = node.get("name").and_then(Value::as_str);
-        let slots = node.get("slots").and_then(Value::as_u64).unwrap_or(0);
-        let waits = node.get("spare").and_then(Value::as_bool).unwrap_or(false);
-        let state = node.get("state").and_then(Value::as_str);
-        let least =
-            node.get("trust").and_then(|least| protocol::json::of_value::<Trust>(least).ok());
-        let of_node = node.get("job_traffic");
-        let traffic = of_node.and_then(|how| protocol::json::of_value::<Traffic>(how).ok());
-        let takes = least.is_some_and(|least| least <= settings.trust)
-            && (settings.traffic == Traffic::Clear || traffic == Some(Traffic::Encrypted));
-        if let (Some(name), 1.., Some("alive"), true) = (name, slots, state, takes && !waits) {
-            hosts.push(Host { name: name.to_owned(), slots });
-        }
-    }
-    hosts
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,8 +242,30 @@ mod tests {
         let mut command: Vec<OsString> = arguments.iter().map(OsString::from).collect();
         let (mut environment, settings) = (Vec::new(), JobSettings::default());
         let launcher = Found { run_time, answer: String::new() };
-        launch(&launcher, &mut command, Path::new("/"), &nodes, &settings, &mut environment);
+        let (root, told) = (Path::new("/"), (&nodes, &settings));
+        launch(&launcher, &mut command, root, told, Sharing::Apart, &mut environment).unwrap();
         (command, environment)
+    }
+
+    #[test]
+    fn groups_are_hosts() {
+        let nodes = json!([{"name": "a", "slots": 3, "state": "alive", "trust": "root"}]);
+        let told = |arguments: &[&str], environment: &mut Vec<(OsString, OsString)>| {
+            let mut command: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+            let launcher = Found { run_time: RunTime::Mpich, answer: String::new() };
+            let settings = JobSettings::default();
+            let (told, groups) = ((&nodes, &settings), Sharing::Groups(2.try_into().unwrap()));
+            launch(&launcher, &mut command, Path::new("/"), told, groups, environment)?;
+            Ok(command)
+        };
+        let mut environment = Vec::new();
+        let command = told(&["mpiexec", "-n", "3", "sh"], &mut environment).unwrap();
+        assert_eq!(command, ["mpiexec", "-hosts", "a:2,a--2:1", "-n", "3", "sh"]);
+        assert!(environment.contains(&("CKPTD_GROUP".into(), "2".into())));
+        let by_user = told(&["mpiexec", "-hosts", "a", "sh"], &mut Vec::new());
+        assert_eq!(by_user, Err(GroupError::Hosts));
+        let by_variable = &mut vec![("HYDRA_HOST_FILE".into(), "hosts".into())];
+        assert_eq!(told(&["mpiexec", "sh"], by_variable), Err(GroupError::Hosts));
     }
 
     #[test]
@@ -340,30 +338,9 @@ mod tests {
         let (mut command, mut elsewhere) =
             (vec!["mpiexec".into()], set(&[("HYDRA_LAUNCHER", "slurm")]));
         let launcher = Found { run_time: RunTime::Mpich, answer: String::new() };
-        let settings = JobSettings::default();
-        launch(&launcher, &mut command, Path::new("/"), &Value::Null, &settings, &mut elsewhere);
+        let (root, settings) = (Path::new("/"), JobSettings::default());
+        let told = (&Value::Null, &settings);
+        launch(&launcher, &mut command, root, told, Sharing::Apart, &mut elsewhere).unwrap();
         assert_eq!(elsewhere[0], ("HYDRA_LAUNCHER".into(), "slurm".into()));
-    }
-
-    #[test]
-    fn members_become_hosts_with_slots() {
-        let nodes = json!([
-            {"name": "a", "slots": 2, "state": "alive", "trust": "own"},
-            {"name": "b", "slots": 0, "state": "alive", "trust": "root"},
-            {"name": "c", "slots": 4, "state": "gone", "trust": "root"},
-            {"name": "d", "slots": 1, "state": "alive", "trust": "root", "job_traffic": "encrypted"},
-            {"name": "e", "slots": 1, "state": "alive", "trust": "any"},
-            {"name": "f", "slots": 1, "state": "alive", "trust": null},
-            {"name": "g", "slots": 1, "state": "alive", "trust": "own", "spare": true},
-        ]);
-        let of = |trust, traffic| {
-            let settings = JobSettings { trust, traffic, ..JobSettings::default() };
-            with_slots(&hosts(&nodes, &settings)).into_string().unwrap()
-        };
-        assert_eq!(of(Trust::Own, Traffic::Clear), "a:2");
-        assert_eq!(of(Trust::Root, Traffic::Clear), "a:2,d:1");
-        assert_eq!(of(Trust::Any, Traffic::Clear), "a:2,d:1,e:1");
-        assert_eq!(of(Trust::Any, Traffic::Encrypted), "d:1");
-        assert!(hosts(&Value::Null, &JobSettings::default()).is_empty());
     }
 }

@@ -3,10 +3,14 @@
 //!
 //! - [`recognise`](recognise()): whose launcher a program is.
 //! - [`separate`]: ranks without shared memory.
+//! - [`group`]: ranks with shared memory in groups, each below a daemon of its own.
+//! - [`hosts`]: what launchers are told of the cluster's nodes.
 //! - [`launch`]: daemons by `ckptd rsh`, on the cluster's nodes.
 //! - [`profile`]: what is known of each run time.
 //! - [`report`]: the same for `ckptd doctor --mpi`.
 
+mod group;
+mod hosts;
 mod launch;
 mod profile;
 mod recognise;
@@ -14,6 +18,7 @@ pub mod report;
 mod separate;
 mod version;
 
+pub use group::{GroupError, Sharing};
 pub use launch::{launch, launch_within};
 pub use recognise::{Found, find_program, recognise};
 pub use separate::{Reach, separate, separate_within};

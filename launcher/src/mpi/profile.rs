@@ -1,6 +1,6 @@
 //! What is known of each run time.
 
-use super::{RunTime, Setting};
+use super::{RunTime, Setting, Sharing};
 
 /// What is known of a run time.
 #[derive(Debug)]
@@ -10,6 +10,8 @@ pub struct Profile {
     /// With these its ranks have no memory in common, where that can be had, all connections are made at the start, and no
     /// rank is bound to a core that it would share with another after a move.
     pub separable: &'static [Setting],
+    /// Those of them that are other where ranks have memory in common within a group.
+    pub in_groups: &'static [Setting],
     /// Whether that is set where all ranks stay on one machine, too.
     pub alone: bool,
     /// In an allocation of Slurm: it starts no daemons by srun, behind ckptd's back.
@@ -38,6 +40,7 @@ const OPEN_MPI_4: Profile = Profile {
         ("OMPI_MCA_mpi_preconnect_mpi", "1"),
         ("OMPI_MCA_hwloc_base_binding_policy", "none"),
     ],
+    in_groups: &[("OMPI_MCA_btl", "self,vader,tcp")],
     alone: true,
     daemons_not_by_slurm: &[("OMPI_MCA_plm", "rsh")],
     hosts_not_by_slurm: &[("OMPI_MCA_ras", "^slurm")],
@@ -59,6 +62,7 @@ const OPEN_MPI_5: Profile = Profile {
         ("OMPI_MCA_mpi_preconnect_mpi", "1"),
         ("PRTE_MCA_hwloc_default_binding_policy", "none"),
     ],
+    in_groups: &[("OMPI_MCA_btl", "self,sm,tcp")],
     alone: true,
     daemons_not_by_slurm: &[("PRTE_MCA_plm", "ssh")],
     hosts_not_by_slurm: &[("PRTE_MCA_ras", "^slurm")],
@@ -74,6 +78,8 @@ const MPICH: Profile = Profile {
     name: "MPICH",
     // Neither UCX's shared memory nor MPICH's own. Hydra hands the environment to all ranks.
     separable: &[("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")],
+    // UCX's would reach over all of a machine; MPICH's own is for the ranks of one proxy.
+    in_groups: &[("MPIR_CVAR_NOLOCAL", "0")],
     // They stay together anyway, and many a version may hang at its end without shared memory.
     alone: false,
     // Its launcher is told in any case.
@@ -92,6 +98,8 @@ const INTEL: Profile = Profile {
     // Its ranks have memory in common on each node whatever is set: I_MPI_FABRICS=ofi leaves a segment for them, seen with
     // 2021.18.
     separable: &[("FI_PROVIDER", "tcp"), ("I_MPI_PIN", "0")],
+    // For it a proxy's ranks are a node's.
+    in_groups: &[],
     alone: false,
     daemons_not_by_slurm: &[],
     hosts_not_by_slurm: &[("I_MPI_HYDRA_RMK", "user")],
@@ -106,6 +114,18 @@ const INTEL: Profile = Profile {
 const ONE_BY_ONE: &str = "each rank moves by itself";
 /// Seen with Open MPI 4.1 on one machine.
 const COST: &str = "5 us more for a small message within a machine; NPB class A lost at most 3 %";
+
+impl Profile {
+    /// The settings by which ranks can be separated: all from all, or groups.
+    pub fn settings(&self, sharing: Sharing) -> impl Iterator<Item = Setting> {
+        let in_groups = match sharing {
+            Sharing::Groups(_) => self.in_groups,
+            Sharing::Apart | Sharing::Nodes => &[],
+        };
+        let other = move |name: &str| in_groups.iter().find(|(known, _)| *known == name).copied();
+        self.separable.iter().map(move |setting| other(setting.0).unwrap_or(*setting))
+    }
+}
 
 impl RunTime {
     /// What is known of it.

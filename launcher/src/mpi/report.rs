@@ -114,6 +114,7 @@ impl Report {
             }
         }
         line("", "'--placement node' leaves shared memory on: a node's ranks move together");
+        line("", "'--group N' leaves it on within groups of N ranks, which move together");
         if let Some(caution) = &known.caution {
             line("caution", caution);
         }

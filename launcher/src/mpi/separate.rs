@@ -1,7 +1,7 @@
 //! The settings by which ranks can be separated.
 
 use super::version::{release, release_text};
-use super::{Found, RunTime};
+use super::{Found, RunTime, Sharing};
 use std::ffi::OsString;
 
 /// The first MPICH that does not hang in MPI_Finalize over UCX's TCP.
@@ -16,19 +16,20 @@ pub enum Reach {
     Cluster,
 }
 
-/// Adds the settings to the environment of a launcher of MPI jobs, but those that the user has set. What the user
-/// should know about them.
+/// Adds the settings to the environment of a launcher of MPI jobs, but those that the user has set, unless all ranks of a
+/// node share memory. What the user should know about them.
 pub fn separate(
     found: &Found,
     reach: Reach,
+    sharing: Sharing,
     environment: &mut Vec<(OsString, OsString)>,
 ) -> Option<String> {
     let profile = found.run_time.profile();
-    if reach == Reach::Machine && !profile.alone {
+    if sharing == Sharing::Nodes || (reach == Reach::Machine && !profile.alone) {
         return None;
     }
-    let changed =
-        set(profile.separable.iter().map(|(name, value)| (*name, value.into())), environment);
+    let settings = profile.settings(sharing);
+    let changed = set(settings.map(|(name, value)| (name, value.into())), environment);
     caution(found).filter(|_| changed)
 }
 
@@ -88,9 +89,34 @@ mod tests {
         reach: Reach,
         own: &[(&str, &str)],
     ) -> Vec<(OsString, OsString)> {
+        sharing_settings(run_time, reach, Sharing::Apart, own)
+    }
+
+    fn sharing_settings(
+        run_time: RunTime,
+        reach: Reach,
+        sharing: Sharing,
+        own: &[(&str, &str)],
+    ) -> Vec<(OsString, OsString)> {
         let mut environment = own.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        assert_eq!(separate(&found(run_time), reach, &mut environment), None);
+        assert_eq!(separate(&found(run_time), reach, sharing, &mut environment), None);
         environment
+    }
+
+    #[test]
+    fn ranks_of_a_group_have_shared_memory() {
+        let groups = Sharing::Groups(std::num::NonZeroU32::MIN);
+        let of = |run_time| sharing_settings(run_time, Reach::Cluster, groups, &[]);
+        assert_eq!(of(RunTime::OpenMpi4)[0], ("OMPI_MCA_btl".into(), "self,vader,tcp".into()));
+        assert_eq!(of(RunTime::OpenMpi5)[1], ("OMPI_MCA_btl".into(), "self,sm,tcp".into()));
+        let mpich = [("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "0")];
+        assert_eq!(of(RunTime::Mpich), mpich.map(|(name, value)| (name.into(), value.into())));
+        assert_eq!(of(RunTime::IntelMpi), settings(RunTime::IntelMpi, Reach::Cluster, &[]));
+        let own = [("OMPI_MCA_btl", "self,tcp")];
+        let own = sharing_settings(RunTime::OpenMpi4, Reach::Cluster, groups, &own);
+        assert_eq!((own.len(), own[0].1.as_os_str()), (4, "self,tcp".as_ref()));
+        let nodes = sharing_settings(RunTime::OpenMpi4, Reach::Cluster, Sharing::Nodes, &[]);
+        assert!(nodes.is_empty());
     }
 
     #[test]

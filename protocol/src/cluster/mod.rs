@@ -9,6 +9,7 @@ pub mod baseline;
 pub mod client;
 pub mod dmtcp;
 pub mod grant;
+pub mod group;
 pub mod image;
 pub mod image_key;
 pub mod login;

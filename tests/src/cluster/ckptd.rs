@@ -34,6 +34,8 @@ pub struct Setup {
     pub grace: u32,
     /// Slots of each node.
     pub slots: u32,
+    /// Nodes that offer others.
+    pub slots_of: BTreeMap<usize, u32>,
     /// How many nodes have an agent, from node1 on.
     pub agents: usize,
     /// On more nodes than these a job's checkpoints go by the command tree; None: as usual. $CKPTD_TREE_ABOVE
@@ -78,6 +80,7 @@ impl Setup {
             spec: Spec::new(nodes),
             grace: 3,
             slots: 2,
+            slots_of: BTreeMap::new(),
             agents: nodes,
             faults: false,
             dmtcp: false,
@@ -267,7 +270,7 @@ impl Ckptd {
     /// # Errors
     /// When the node is down.
     pub fn join(&self, number: usize, token: &str, name: &str) -> Result<Background, Failure> {
-        let slots = self.setup.slots.to_string();
+        let slots = self.setup.slots_of.get(&number).unwrap_or(&self.setup.slots).to_string();
         let mut words = vec!["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
         words.extend(self.setup.speed.into_iter().flat_map(|speed| ["--speed", speed]));
         words.extend(self.setup.port.into_iter().flat_map(|port| ["--port", port]));

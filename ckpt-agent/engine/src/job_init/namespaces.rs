@@ -2,6 +2,7 @@
 //! job runs without privilege (user_namespaces(7)).
 
 use crate::sys::standing::acts_for_all;
+use std::fmt::Write as _;
 use std::os::fd::IntoRawFd;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -186,12 +187,23 @@ pub fn keep_host_name(name: &str) -> Option<String> {
     })
 }
 
-/// Gives the logical node its host name and its own /etc/hosts, from a file in memory that only this mount
-/// namespace has. Returns lines for the user about what could not be had.
+/// Without namespaces no instance has a host name of its own, by which MPI run times name the shared memory of a group.
+pub fn needed_for(host_name: &str) -> EngineError {
+    EngineError::Unfit {
+        what: format!(
+            "there can be no host {host_name} on this machine, which runs jobs without namespaces"
+        ),
+        way_out: "run the job without --group".into(),
+    }
+}
+
+/// Gives the logical node its host name, or this instance of it one of its own, and its own /etc/hosts, from a file in
+/// memory that only this mount namespace has. Returns lines for the user about what could not be had.
 ///
 /// # Errors
 /// Failed system calls.
-pub fn name_host(name: &str, hosts: &str) -> Result<Vec<String>> {
+pub fn name_host(node: &str, own: Option<&str>, hosts: &str) -> Result<Vec<String>> {
+    let name = own.unwrap_or(node);
     nix::unistd::sethostname(name)
         .map_err(|errno| EngineError::system("sethostname", name, errno))?;
     if hosts.is_empty() {
@@ -210,7 +222,8 @@ pub fn name_host(name: &str, hosts: &str) -> Result<Vec<String>> {
     mount(Some("tmpfs"), PASSING, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, options)
         .map_err(failed("a file system for /etc/hosts"))?;
     let file = format!("{PASSING}/hosts");
-    let bound = write(&file, hosts).and_then(|()| {
+    let hosts = with_own_name(node, own, hosts);
+    let bound = write(&file, &hosts).and_then(|()| {
         mount(Some(file.as_str()), HOSTS, none, MsFlags::MS_BIND, none).map_err(failed(HOSTS))?;
         let flags = MsFlags::MS_BIND
             | MsFlags::MS_REMOUNT
@@ -222,4 +235,29 @@ pub fn name_host(name: &str, hosts: &str) -> Result<Vec<String>> {
     umount2(PASSING, MntFlags::MNT_DETACH)
         .map_err(|errno| EngineError::system("umount", PASSING, errno))?;
     bound.map(|()| Vec::new())
+}
+
+/// The hosts with one that is called otherwise than its node, and is to be reached where that is.
+fn with_own_name(node: &str, own: Option<&str>, hosts: &str) -> String {
+    let mut hosts = hosts.to_owned();
+    let mut lines = hosts.lines().filter_map(|line| line.split_once(' '));
+    let address = lines.find(|(_, name)| *name == node).map(|(address, _)| address.to_owned());
+    if let (Some(own), Some(address)) = (own, address) {
+        // Writing to a String never fails.
+        let _ = writeln!(hosts, "{address} {own}");
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_of_its_own_is_where_its_node_is() {
+        let hosts = "127.0.0.1 localhost\n10.0.0.1 a\n10.0.0.2 a--2\n";
+        assert_eq!(with_own_name("a", None, hosts), hosts);
+        assert_eq!(with_own_name("a", Some("a--3"), hosts), format!("{hosts}10.0.0.1 a--3\n"));
+        assert_eq!(with_own_name("b", Some("b--2"), hosts), hosts);
+    }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
+use protocol::cluster::NodeName;
 use protocol::cluster::agent::stream_relay;
 
 use super::super::demand::{self, Pager, Wish};
@@ -364,7 +365,8 @@ fn rehearse(channel: &Channel, order: Order, connections: Connections) -> Result
         _ => None,
     };
     if let Some(instance) = instance {
-        warnings.extend(namespaces::name_host(&instance.host_name, &instance.hosts)?);
+        let own = order.keepsake.kept.host_name.as_ref().map(NodeName::as_str);
+        warnings.extend(namespaces::name_host(&instance.host_name, own, &instance.hosts)?);
     }
     warnings.extend(namespaces::mount_own()?);
     let Task::Restore { job_dir, spec, part: None } = &order.task else {
@@ -424,13 +426,19 @@ fn begin_instance(
     init_socket::open(listener)
         .map_err(|error| EngineError::system("listen", "the init's socket", error))?;
     let mut warnings = Vec::new();
+    let own_name = order.keepsake.kept.host_name.as_ref().map(NodeName::as_str);
     match order.world {
         World::Own => {
             let _mounting = stages::begin(Stage::Mounts);
-            warnings.extend(namespaces::name_host(&cluster.host_name, &cluster.hosts)?);
+            let named = namespaces::name_host(&cluster.host_name, own_name, &cluster.hosts)?;
+            warnings.extend(named);
             warnings.extend(namespaces::mount_own()?);
         }
         World::Machine => {
+            // What is brought back has its segments, and their names.
+            if let (Some(name), Task::Launch(_)) = (own_name, &order.task) {
+                return Err(namespaces::needed_for(name));
+            }
             order.world.adopt_orphans()?;
             warnings.extend(namespaces::keep_host_name(&cluster.host_name));
         }

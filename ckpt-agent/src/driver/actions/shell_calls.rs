@@ -9,8 +9,8 @@ use std::sync::Arc;
 use ckpt_node::{Call, Event, RelayState, shell_link};
 use protocol::agent::ExitKind;
 use protocol::cluster::agent::{RelayLink, RelaySide, stream_relay};
-use protocol::cluster::{InstanceKey, NameError, NodeName};
-use protocol::launch::LaunchSpec;
+use protocol::cluster::{InstanceKey, NameError, NodeName, group};
+use protocol::launch::{Kept, LaunchSpec};
 use protocol::task;
 
 use super::Driver;
@@ -59,8 +59,8 @@ impl Driver {
         // It may have hung up while it was too early for its instance.
         let Some(caller) = self.callers.waiting.get(&number) else { return };
         let request = &caller.request;
-        let node = match check(request) {
-            Ok(node) => node,
+        let (node, host_name) = match check(request) {
+            Ok(names) => names,
             Err(malformed) => return self.callers.fail(number, malformed.to_string()),
         };
         let mut served = self.instances.iter();
@@ -70,6 +70,7 @@ impl Driver {
         let program = vec!["/bin/sh".into(), "-c".into(), request.line.clone()];
         let launch = LaunchSpec {
             environment: request.environment.clone(),
+            kept: Kept { host_name, ..Kept::default() },
             ..LaunchSpec::through_pipes(program, request.working_directory.clone())
         };
         let identity = identity(caller);
@@ -186,7 +187,8 @@ enum Malformed {
     Node(#[from] NameError),
 }
 
-fn check(request: &ShellRequest) -> Result<NodeName, Malformed> {
+/// The node, and the host name of what is started there if that is another.
+fn check(request: &ShellRequest) -> Result<(NodeName, Option<NodeName>), Malformed> {
     if request.line.len() > LONGEST || request.line.as_bytes().contains(&0) {
         return Err(Malformed::Line);
     }
@@ -194,5 +196,6 @@ fn check(request: &ShellRequest) -> Result<NodeName, Malformed> {
         return Err(Malformed::Folder);
     }
     // Names of hosts are the same in any case (RFC 1035).
-    Ok(request.node.to_ascii_lowercase().parse()?)
+    let host = request.node.to_ascii_lowercase();
+    Ok(if request.has_groups { group::node_of(&host)? } else { (host.parse()?, None) })
 }

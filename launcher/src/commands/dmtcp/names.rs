@@ -48,6 +48,7 @@ impl Native for Jobs {
 
     fn run(&self, command: Vec<OsString>, begins: Begins) -> Result<u8, NativeError> {
         let arguments = RunArguments {
+            group: None,
             name: None,
             detach: false,
             cpu_baseline: None,

@@ -13,6 +13,7 @@ use crate::cli::{EngineSetting, RunArguments, SlurmCommand, SlurmRunArguments, T
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::failure::Failure;
 use crate::jobs::StateDir;
+use crate::mpi::Sharing;
 use allocation::Allocation;
 use daemons::Daemons;
 use kept::End;
@@ -33,6 +34,8 @@ pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> 
 /// Runs a job on the nodes of the allocation; the coordinator is here, an agent on each node.
 fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Result<u8, Failure> {
     refuse_options(&arguments.run)?;
+    // Told before anything is started.
+    Sharing::of(arguments.run.group, arguments.run.options.placement)?;
     let allocation = Allocation::of_environment()?;
     if arguments.spare >= allocation.nodes.len() {
         let nodes = allocation.nodes.len();

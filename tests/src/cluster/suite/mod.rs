@@ -11,6 +11,7 @@ mod dmtcp;
 mod fallback;
 pub mod faults;
 mod firewalls;
+mod groups;
 pub mod history;
 mod images;
 mod late;
@@ -54,6 +55,7 @@ pub struct Case {
 pub fn all() -> Vec<Case> {
     [
         open_mpi::CASES,
+        groups::CASES,
         leaving::CASES,
         moving::CASES,
         speeds::CASES,

@@ -74,7 +74,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A run time, and how its launcher is called.
-struct RunTime {
+pub(super) struct RunTime {
     /// The environment of its mpi4py, as the index calls the run time.
     package: &'static str,
     launcher: &'static str,
@@ -85,7 +85,7 @@ struct RunTime {
     spread: usize,
 }
 
-const OPEN_MPI_5: RunTime = RunTime {
+pub(super) const OPEN_MPI_5: RunTime = RunTime {
     package: "openmpi",
     launcher: "mpirun",
     // Over several nodes MPI_Comm_spawn fails, with and without ckptd.
@@ -94,7 +94,7 @@ const OPEN_MPI_5: RunTime = RunTime {
     spread: 2,
 };
 
-const MPICH_5: RunTime = RunTime {
+pub(super) const MPICH_5: RunTime = RunTime {
     package: "mpich",
     launcher: "mpirun",
     spawning: &["-ppn", "1"],
@@ -102,7 +102,7 @@ const MPICH_5: RunTime = RunTime {
     spread: 2,
 };
 
-const INTEL_MPI: RunTime = RunTime {
+pub(super) const INTEL_MPI: RunTime = RunTime {
     package: "impi-rt",
     launcher: "mpirun",
     spawning: &["-ppn", "1"],
@@ -127,12 +127,13 @@ pub(super) fn path(package: &str) -> Option<String> {
     path
 }
 
-/// Runs a script of tests/real by so many ranks. `None`: the run time is not installed.
-fn run<'a>(
+/// Runs a script of tests/real by so many ranks, with options of ckptd and of the launcher. `None`: the run time is not
+/// installed.
+pub(super) fn run<'a>(
     stage: &Stage,
     ckptd: &'a Ckptd,
     run_time: &RunTime,
-    options: &[&str],
+    (settings, options): (&[&str], &[&str]),
     script: &[&str],
 ) -> Result<Option<ClusterJob<'a>>, Failure> {
     let Some(path) = path(run_time.package) else { return Ok(None) };
@@ -142,7 +143,8 @@ fn run<'a>(
     let environment = [run_time.environment, &[("PATH", path.as_str())]].concat();
     let name = name.trim_end_matches(".py");
     // On the coordinator's machine, which stays.
-    ckptd.run_in(0, name, &environment, &["--interval", "1"], &command).map(Some)
+    let settings = [&["--interval", "1"], settings].concat();
+    ckptd.run_in(0, name, &environment, &settings, &command).map(Some)
 }
 
 /// Starts six ranks, two on each of three nodes, and lets them come to a checkpoint. `None`: it is not installed.
@@ -152,7 +154,7 @@ fn start<'a>(
     run_time: &RunTime,
 ) -> Result<Option<ClusterJob<'a>>, Failure> {
     let ranks = ["-n", "6"];
-    let Some(mut job) = run(stage, ckptd, run_time, &ranks, &["allreduce.py", END])? else {
+    let Some(mut job) = run(stage, ckptd, run_time, (&[], &ranks), &["allreduce.py", END])? else {
         return Ok(None);
     };
     job.wait_for_output("rank 5 of 6 on node3", LIMIT)?;
@@ -205,7 +207,9 @@ fn spawn(stage: &Stage, run_time: &RunTime) -> Result<(), Failure> {
     let ckptd = stage.cluster_of(Setup { slots: 4, ..Setup::new(3) })?;
     let options = [&["-n", "3"], run_time.spawning].concat();
     let script = ["spawn.py", SHARED, "2"];
-    let Some(mut job) = run(stage, &ckptd, run_time, &options, &script)? else { return Ok(()) };
+    let Some(mut job) = run(stage, &ckptd, run_time, (&[], &options), &script)? else {
+        return Ok(());
+    };
     job.wait_for_output("spawn: 3 ranks", LIMIT)?;
     for (go, reached) in [("go1", "spawn: 5 ranks"), ("go2", "spawn: 7 ranks")] {
         ckptd.cluster().share_script(go, "")?;
@@ -235,7 +239,7 @@ fn spread(job: &ClusterJob<'_>, run_time: &RunTime) -> Result<(), Failure> {
 }
 
 /// The job comes to its right end.
-fn finish(ckptd: &Ckptd, job: &mut ClusterJob<'_>) -> Result<(), Failure> {
+pub(super) fn finish(ckptd: &Ckptd, job: &mut ClusterJob<'_>) -> Result<(), Failure> {
     end(ckptd)?;
     job.must_end_with("allreduce: right", JOB_LIMIT)
 }

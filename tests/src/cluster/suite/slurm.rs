@@ -27,6 +27,11 @@ pub(super) const CASES: &[Case] = &[
         run: run_times,
     },
     Case {
+        name: "slurm-groups",
+        about: "in allocations of Slurm, each rank of Open MPI 5, MPICH 5 and Intel MPI has a daemon of its own (--group 1)",
+        run: groups,
+    },
+    Case {
         name: "slurm-requeue",
         about: "Slurm: a job loses a node; told that its time is over, it is kept in a folder, put into the queue again, and \
                 goes on from there on fewer nodes",
@@ -188,6 +193,10 @@ fn node_lost(stage: &Stage) -> Result<(), Failure> {
 
 fn run_times(stage: &Stage) -> Result<(), Failure> {
     each_run_time(stage, |mpirun| mpirun.to_owned())
+}
+
+fn groups(stage: &Stage) -> Result<(), Failure> {
+    each_run_time(stage, |mpirun| format!("--group 1 {mpirun}"))
 }
 
 /// Six ranks of each run time on three nodes come to their right end: each in an allocation of its own, one after the other.
