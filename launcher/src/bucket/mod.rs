@@ -3,12 +3,13 @@
 //! - `address`: bucket and key, as people write them.
 //! - `asked`: whether an archive is there, or can be.
 //! - `client`: an object of a bucket, with the credentials of the usual variables AWS_*.
-//! - `connector`: how a server is reached.
+//! - `connector`: how a server is reached, and how long that may take.
+//! - `give_up`: the wish that what waits for it ends.
 //! - `upload`: an archive on its way there, part by part; `draft`: what is known of one that is not whole.
 //! - `download`: an archive on its way here, range by range.
 //! - `told`: errors without anything secret.
 //!
-//! Without the cargo feature `s3`, `without` stands for all but the first.
+//! Without the cargo feature `s3`, `without` stands for all but addresses and wishes.
 
 mod address;
 #[cfg(feature = "s3")]
@@ -21,6 +22,7 @@ mod connector;
 mod download;
 #[cfg(feature = "s3")]
 mod draft;
+mod give_up;
 #[cfg(feature = "s3")]
 mod told;
 #[cfg(feature = "s3")]
@@ -33,6 +35,7 @@ pub use address::Address;
 pub use asked::{check, exists, remove};
 #[cfg(feature = "s3")]
 pub use download::Download;
+pub use give_up::GiveUp;
 #[cfg(feature = "s3")]
 pub use upload::Upload;
 #[cfg(not(feature = "s3"))]
@@ -86,9 +89,9 @@ pub enum BucketError {
     #[cfg(feature = "s3")]
     #[error("it is larger than was to be expected: it has more parts than S3 takes")]
     TooLarge,
-    /// The upload was given up.
+    /// What waited for the server was given up.
     #[cfg(feature = "s3")]
-    #[error("the upload was given up")]
+    #[error("it was given up")]
     GivenUp,
     /// Anything else.
     #[cfg(feature = "s3")]

@@ -1,24 +1,21 @@
 //! Where S3 is left out (cargo feature `s3`), as for phones: what asks for it is told so.
 
-use super::{Address, BucketError};
+use super::{Address, BucketError, GiveUp};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Write};
 
-pub fn check(_object: &Address) -> Result<(), BucketError> {
+pub fn check(_object: &Address, _give_up: &GiveUp) -> Result<(), BucketError> {
     Err(BucketError::Without)
 }
 
-pub fn exists(_object: &Address) -> Result<bool, BucketError> {
+pub fn exists(_object: &Address, _give_up: &GiveUp) -> Result<bool, BucketError> {
     Err(BucketError::Without)
 }
 
-pub fn remove(_object: &Address) -> Result<(), BucketError> {
+pub fn remove(_object: &Address, _give_up: &GiveUp) -> Result<(), BucketError> {
     Err(BucketError::Without)
 }
-
-/// Tells whether an upload is to be given up.
-pub type GiveUp = Box<dyn Fn() -> bool + Send>;
 
 /// Never made.
 pub struct Upload(Infallible);
@@ -52,7 +49,7 @@ impl Write for Upload {
 pub struct Download(Infallible);
 
 impl Download {
-    pub fn begin(_object: &Address) -> Result<(File, Self), BucketError> {
+    pub fn begin(_object: &Address, _give_up: &GiveUp) -> Result<(File, Self), BucketError> {
         Err(BucketError::Without)
     }
 

@@ -3,6 +3,7 @@
 use super::values::{baseline, bytes, pinned, signal};
 use crate::client::commits::OnCommit;
 use crate::client::last_checkpoint::LastCheckpoint;
+use crate::interrupts::Held;
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
 use protocol::cluster::baseline::Baseline;
@@ -215,6 +216,9 @@ pub struct JobOptions {
     /// Where another command wants to know of each checkpoint.
     #[arg(skip)]
     pub commits: Option<OnCommit>,
+    /// Signals that another command has held up: the job's session lets them come.
+    #[arg(skip)]
+    pub held: Held,
     /// Tell of each checkpoint on standard error, even where that is no terminal.
     #[arg(long, short)]
     pub verbose: bool,

@@ -4,10 +4,10 @@ mod images;
 mod of_cluster;
 mod output;
 
-use super::interrupts::Interrupts;
 use super::{Context, dmtcp, target};
 use crate::cli::ExportArguments;
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::jobs::{self, JobFolder};
 use crate::recipients::{KeyError, Recipients, Sealing};
 use crate::text;

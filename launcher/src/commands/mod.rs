@@ -20,7 +20,6 @@ mod gc;
 mod images;
 mod import;
 mod inspect;
-mod interrupts;
 #[cfg(test)]
 mod listing_tests;
 mod login;

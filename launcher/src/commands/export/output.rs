@@ -1,7 +1,7 @@
 //! Where an archive goes.
 
-use crate::bucket::{Address, BucketError, Upload};
-use crate::commands::interrupts::{Interrupts, Pending};
+use crate::bucket::{Address, BucketError, GiveUp, Upload};
+use crate::interrupts::Interrupts;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -69,9 +69,11 @@ impl<'a> Target<'a> {
                 Ok(Output::File { unfinished, path, replace: *replace })
             }
             Self::Bucket { object, replace } => {
-                let pending = interrupts.map(Interrupts::pending).transpose()?;
-                let give_up = move || pending.as_ref().is_some_and(Pending::any);
-                let upload = Upload::begin(object, bytes, *replace, Box::new(give_up));
+                let give_up = match interrupts {
+                    Some(interrupts) => interrupts.give_up()?,
+                    None => GiveUp::when(|| false),
+                };
+                let upload = Upload::begin(object, bytes, *replace, give_up);
                 let upload = upload.map_err(io::Error::other)?;
                 Ok(Output::Bucket(Box::new(upload)))
             }

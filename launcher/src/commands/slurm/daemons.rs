@@ -3,8 +3,8 @@
 use super::allocation::Allocation;
 use crate::client::refusal::unexpected;
 use crate::cluster::{Cluster, coordinator_folder};
-use crate::commands::interrupts::Interrupts;
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, User};
 use protocol::cluster::client::{Answer, Ask};

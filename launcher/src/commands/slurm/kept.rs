@@ -4,9 +4,10 @@ use super::notice::{self, Notice, Word};
 use crate::cli::{RestartArguments, RunArguments};
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::cluster::Cluster;
-use crate::commands::store::{Beside, Store};
+use crate::commands::store::{Beside, Found, Store};
 use crate::commands::{Context, is_loud, restart, run};
 use crate::failure::Failure;
+use crate::interrupts::{Held, Interrupts};
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::client::Ask;
 use serde_json::Value;
@@ -18,16 +19,19 @@ use std::time::Duration;
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// How a job's run ended.
-pub struct End {
-    /// The status to end with.
-    pub status: Result<u8, Failure>,
-    /// Whether Slurm told the job's processes to end: what is kept of it goes on.
-    pub is_cut_off: bool,
+pub enum End {
+    /// Before the job was there, by a signal.
+    At(u8),
+    /// By itself, or by an order to this command; the status to end with.
+    Of(Result<u8, Failure>),
+    /// By Slurm's word to the job's processes: what is kept of it goes on.
+    CutOff(Result<u8, Failure>),
 }
 
-impl From<Result<u8, Failure>> for End {
-    fn from(status: Result<u8, Failure>) -> Self {
-        Self { status, is_cut_off: false }
+impl End {
+    /// Whether ckptd has failed.
+    pub fn is_failure(&self) -> bool {
+        matches!(self, Self::Of(Err(_)) | Self::CutOff(Err(_)))
     }
 }
 
@@ -36,23 +40,29 @@ impl From<Result<u8, Failure>> for End {
 pub fn run_from(
     context: &Context,
     store: &Arc<Store>,
-    arguments: RunArguments,
+    (mut arguments, mut interrupts): (RunArguments, Interrupts),
     last: &LastCheckpoint,
     agents_log: PathBuf,
 ) -> End {
-    let beside = Arc::new(Beside::start(store, context, is_loud(&arguments.options)));
-    // Signals are held up in a process of one thread: the watch's comes after that.
-    let brought = store.has_job().and_then(|is_kept| {
-        if is_kept {
-            store.bring(context)?;
-        }
-        Ok((is_kept, watch(context, store, &beside, agents_log)?))
-    });
-    let (is_kept, notice) = match brought {
-        Ok(brought) => brought,
-        Err(error) => return Err(error).into(),
+    let is_kept = match store.bring(context, &mut interrupts) {
+        Ok(Found::Job) => true,
+        Ok(Found::Nothing) => false,
+        Ok(Found::Interrupted(signal)) => return End::At(signal),
+        Err(failure) => return End::Of(Err(failure)),
     };
+    let beside = Arc::new(Beside::start(store, context, is_loud(&arguments.options)));
+    // Its threads hold up signals as this one does.
+    let notice = match watch(context, store, &beside, agents_log) {
+        Ok(notice) => notice,
+        Err(failure) => return End::Of(Err(failure)),
+    };
+    let held = Held::of(interrupts);
+    arguments.options.held = held.clone();
     let status = begin(context, store, arguments, &beside, is_kept);
+    // Where the job has not even begun.
+    if let Some(signal) = held.came() {
+        return End::At(signal);
+    }
     let has_failed = !matches!(status, Ok(0)) && !last.is_taken();
     let word = notice.finish(if has_failed { ON_ITS_WAY } else { Duration::ZERO });
     // What is on its way there is older than what comes now.
@@ -66,19 +76,19 @@ pub fn run_from(
                 "ckptd: the job ended with status 0 when Slurm told it to end: what is kept of it stays"
             );
         }
-        return End { status, is_cut_off: true };
+        return End::CutOff(status);
     }
     if let (Ok(0), false) = (&status, last.is_taken()) {
-        return store.remove().and(status).into();
+        return End::Of(store.remove().and(status));
     }
-    match store.keep(context) {
+    End::Of(match store.keep(context) {
         // The job's own end is what is told then; where it was not to end, the loss is.
         Err(error) if !last.is_taken() => {
             eprintln!("ckptd: {error}");
-            status.into()
+            status
         }
-        kept => kept.and(status).into(),
-    }
+        kept => kept.and(status),
+    })
 }
 
 /// Keeps the job at once when Slurm tells its processes to end.

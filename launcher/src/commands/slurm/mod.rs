@@ -7,11 +7,12 @@ mod kept;
 mod notice;
 mod store;
 
-use super::interrupts::Interrupts;
+use super::store::Store;
 use super::{Context, run};
 use crate::cli::{EngineSetting, RunArguments, SlurmCommand, SlurmRunArguments, THEN_EXIT};
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::failure::Failure;
+use crate::interrupts::{Held, Interrupts};
 use crate::jobs::StateDir;
 use allocation::Allocation;
 use daemons::Daemons;
@@ -55,42 +56,58 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
         options.last = Some(last.clone());
     }
     let name = arguments.run.name.as_deref();
-    let store = store::open(&arguments.store, name)?.map(Arc::new);
     let awaited = Signal::try_from(signal).ok().filter(|_| is_awaited);
     // Until the job is there, what comes ends all in order.
     let mut interrupts = Interrupts::hold_also(awaited)?;
-    let folder = Folder::make(context, &allocation)?;
-    let mut daemons = Daemons::start(&allocation, arguments.spare, &folder.0, &interrupts)?;
-    let mut came = daemons.wait_for_members(&allocation, arguments.wait, &mut interrupts)?;
-    let mut end = End { status: Ok(then_exit), is_cut_off: false };
-    if came.is_none() {
-        let inside = folder.inside(context)?;
-        came = interrupts.came();
-        drop(interrupts);
-        if came.is_none() {
-            end = match &store {
-                Some(store) => {
-                    kept::run_from(&inside, store, arguments.run, &last, daemons.agents_log())
-                }
-                None => run::perform(&inside, arguments.run).into(),
-            };
-        }
-    }
-    if end.status.is_err() {
-        eprint!("{}", daemons.said());
-    }
-    drop(daemons);
-    drop(folder);
-    let was_told = came.is_some_and(|came| is_awaited && i32::from(came) == signal);
-    // Who cancels a job sends the same signals as who preempts it.
-    let is_cut_off = end.is_cut_off && allocation.is_running();
-    if arguments.requeue && (was_told || is_cut_off || last.is_taken()) {
+    let store = store::open(&arguments.store, name, &interrupts);
+    let requeues = arguments.requeue;
+    let end = match (store, interrupts.came()) {
+        (_, Some(signal)) => End::At(signal),
+        (Err(failure), None) => return Err(failure),
+        (Ok(store), None) => run_on(context, &allocation, arguments, store, &last, interrupts)?,
+    };
+    let (status, is_told) = match end {
+        // There is nothing newer than what the store has.
+        End::At(came) if is_awaited && i32::from(came) == signal => (Ok(then_exit), true),
+        End::At(came) => (Ok(came.saturating_add(128)), false),
+        // Who cancels a job sends the same signals as who preempts it.
+        End::CutOff(status) => (status, last.is_taken() || allocation.is_running()),
+        End::Of(status) => (status, last.is_taken()),
+    };
+    if requeues && is_told {
         requeue(&allocation)?;
     }
-    match came {
-        Some(came) if !was_told => Ok(came.saturating_add(128)),
-        _ => end.status,
+    status
+}
+
+/// Starts daemons on the nodes, and runs the job there.
+fn run_on(
+    context: &Context,
+    allocation: &Allocation,
+    mut arguments: SlurmRunArguments,
+    store: Option<Store>,
+    last: &LastCheckpoint,
+    mut interrupts: Interrupts,
+) -> Result<End, Failure> {
+    let folder = Folder::make(context, allocation)?;
+    let mut daemons = Daemons::start(allocation, arguments.spare, &folder.0, &interrupts)?;
+    if let Some(came) = daemons.wait_for_members(allocation, arguments.wait, &mut interrupts)? {
+        return Ok(End::At(came));
     }
+    let inside = folder.inside(context)?;
+    let end = match store.map(Arc::new) {
+        Some(store) => {
+            kept::run_from(&inside, &store, (arguments.run, interrupts), last, daemons.agents_log())
+        }
+        None => {
+            arguments.run.options.held = Held::of(interrupts);
+            End::Of(run::perform(&inside, arguments.run))
+        }
+    };
+    if end.is_failure() {
+        eprint!("{}", daemons.said());
+    }
+    Ok(end)
 }
 
 /// What makes no sense where the cluster ends with its job.

@@ -14,10 +14,21 @@ use super::import::Brought;
 use super::{Context, export, import};
 use crate::cli::{ExportArguments, ImportArguments, RecipientArguments, StoreArguments};
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::jobs::check_name;
 use crate::recipients::{Identities, Recipients};
 use place::{Draft, Place};
 use std::path::PathBuf;
+
+/// What a store has of a job.
+pub enum Found {
+    /// Nothing: it is to begin.
+    Nothing,
+    /// The job, which is here now.
+    Job,
+    /// A signal came, before that was known or the job was here.
+    Interrupted(u8),
+}
 
 /// Where a job is kept.
 #[derive(Debug)]
@@ -30,11 +41,15 @@ pub struct Store {
 }
 
 impl Store {
-    /// Of a job of that name; `None`: it is not to be kept.
+    /// Of a job of that name; `None`: it is not to be kept. What waits for the store ends when a signal comes.
     ///
     /// # Errors
     /// Where the job has no fit name, the store can't be written to, or keys are none.
-    pub fn of(arguments: &StoreArguments, name: &str) -> Result<Option<Self>, Failure> {
+    pub fn of(
+        arguments: &StoreArguments,
+        name: &str,
+        interrupts: &Interrupts,
+    ) -> Result<Option<Self>, Failure> {
         let StoreArguments { store, store_every, recipients, identity } = arguments;
         let Some(place) = store else {
             let has_keys =
@@ -55,9 +70,10 @@ impl Store {
         let recipients_there = Recipients::named(recipients);
         recipients_there.map_err(|error| Failure::of(what(), error))?;
         Identities::of(identity).map_err(|error| Failure::of(what(), error))?;
+        let give_up = interrupts.give_up().map_err(|error| Failure::of(what(), error))?;
         Ok(Some(Self {
             name: name.to_owned(),
-            place: Place::of(place, name)?,
+            place: Place::of(place, name, &give_up)?,
             every: *store_every,
             recipients: recipients.clone(),
             identity: identity.clone(),
@@ -73,30 +89,37 @@ impl Store {
     ///
     /// # Errors
     /// Where the store does not tell: a job that began anew would overwrite it.
-    pub fn has_job(&self) -> Result<bool, Failure> {
-        let what = || format!("look for {}", self.place.archive().display());
-        self.place.has_archive().map_err(|error| Failure::of(what(), error))
+    fn has_job(&self, interrupts: &Interrupts) -> Result<bool, Failure> {
+        let found = interrupts.give_up().and_then(|give_up| self.place.has_archive(&give_up));
+        found.map_err(|error| {
+            Failure::of(format!("look for {}", self.place.archive().display()), error)
+        })
     }
 
-    /// Brings the job here.
+    /// Brings the job here, if it is kept.
     ///
     /// # Errors
-    /// Archives that are not taken.
-    pub fn bring(&self, context: &Context) -> Result<(), Failure> {
+    /// Stores that do not tell, and archives that are not taken.
+    pub fn bring(&self, context: &Context, interrupts: &mut Interrupts) -> Result<Found, Failure> {
+        match self.has_job(interrupts) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Found::Nothing),
+            Err(failure) => return interrupts.came().map(Found::Interrupted).ok_or(failure),
+        }
         let arguments = ImportArguments {
             file: self.place.archive(),
             name: Some(self.name.clone()),
             user: None,
             identity: self.identity.clone(),
         };
-        match import::bring(context, &arguments)? {
-            Brought::Job { checkpoint, .. } => {
+        match import::bring(context, &arguments, interrupts)? {
+            Brought::Job { checkpoint, signal: None, .. } => {
                 let archive = arguments.file.display();
                 eprintln!("ckptd: the job goes on from checkpoint {checkpoint}, kept in {archive}");
-                Ok(())
+                Ok(Found::Job)
             }
-            Brought::Interrupted(signal) => {
-                Err(Failure::of(format!("bring {}", self.name), format!("signal {signal} came")))
+            Brought::Job { signal: Some(signal), .. } | Brought::Interrupted(signal) => {
+                Ok(Found::Interrupted(signal))
             }
         }
     }
@@ -135,7 +158,10 @@ impl Store {
     /// # Errors
     /// Where it can't be removed.
     pub fn remove(&self) -> Result<(), Failure> {
-        let what = || format!("remove {}", self.place.archive().display());
-        self.place.remove().map_err(|error| Failure::of(what(), error))
+        let interrupts = Interrupts::hold()?;
+        let removed = interrupts.give_up().and_then(|give_up| self.place.remove(&give_up));
+        removed.map_err(|error| {
+            Failure::of(format!("remove {}", self.place.archive().display()), error)
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! A folder or a bucket.
 
 use super::folder::{self, ENDING, Folder};
-use crate::bucket::{self, Address};
+use crate::bucket::{self, Address, GiveUp};
 use crate::failure::Failure;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,12 +36,12 @@ impl Place {
     ///
     /// # Errors
     /// Where nothing can be written, which is told before the job begins.
-    pub(super) fn of(place: &Path, name: &str) -> Result<Self, Failure> {
+    pub(super) fn of(place: &Path, name: &str, give_up: &GiveUp) -> Result<Self, Failure> {
         let what = || format!("keep jobs in {}", place.display());
         let prefix = Address::of(place).map_err(|error| Failure::of(what(), error))?;
         let Some(prefix) = prefix else { return Folder::of(place, name).map(Self::Folder) };
         let object = prefix.below(&format!("{name}.{ENDING}"));
-        bucket::check(&object).map_err(|error| Failure::of(what(), error))?;
+        bucket::check(&object, give_up).map_err(|error| Failure::of(what(), error))?;
         Ok(Self::Bucket(object))
     }
 
@@ -53,10 +53,10 @@ impl Place {
         }
     }
 
-    pub(super) fn has_archive(&self) -> io::Result<bool> {
+    pub(super) fn has_archive(&self, give_up: &GiveUp) -> io::Result<bool> {
         match self {
             Self::Folder(folder) => folder.has_archive(),
-            Self::Bucket(object) => bucket::exists(object).map_err(io::Error::other),
+            Self::Bucket(object) => bucket::exists(object, give_up).map_err(io::Error::other),
         }
     }
 
@@ -75,10 +75,10 @@ impl Place {
         }
     }
 
-    pub(super) fn remove(&self) -> io::Result<()> {
+    pub(super) fn remove(&self, give_up: &GiveUp) -> io::Result<()> {
         match self {
             Self::Folder(folder) => folder.remove(),
-            Self::Bucket(object) => bucket::remove(object).map_err(io::Error::other),
+            Self::Bucket(object) => bucket::remove(object, give_up).map_err(io::Error::other),
         }
     }
 }

@@ -1,13 +1,43 @@
 //! Signals to a command that has something to clean up.
 
+use crate::bucket::GiveUp;
 use crate::failure::Failure;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::fmt::{self, Debug, Formatter};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Signals that are held up until something watches for them: then they come.
+#[derive(Clone, Default)]
+pub struct Held(Arc<Mutex<Option<Interrupts>>>);
+
+impl Held {
+    /// These. The last one of all clones lets them come, too.
+    pub fn of(interrupts: Interrupts) -> Self {
+        Self(Arc::new(Mutex::new(Some(interrupts))))
+    }
+
+    /// Lets them come. To be called on the thread that has held them up.
+    pub fn release(&self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// The number of one that has come while they were held up.
+    pub fn came(&self) -> Option<u8> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.came()
+    }
+}
+
+impl Debug for Held {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str("Held")
+    }
+}
 
 /// The signals that would end the process. While it lives they do nothing but wait in it.
 pub struct Interrupts {
@@ -77,12 +107,17 @@ impl Interrupts {
         u8::try_from(info.ssi_signo).ok()
     }
 
-    /// For what waits elsewhere.
+    /// For what waits for a network: it is given up once a signal has come, which stays to be taken by
+    /// [`came`](Self::came).
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn pending(&self) -> io::Result<Pending> {
-        Ok(Pending(self.waiting.as_fd().try_clone_to_owned()?))
+    pub fn give_up(&self) -> io::Result<GiveUp> {
+        let waiting = self.waiting.as_fd().try_clone_to_owned()?;
+        Ok(GiveUp::when(move || {
+            let mut waiting = [PollFd::new(waiting.as_fd(), PollFlags::POLLIN)];
+            poll(&mut waiting, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+        }))
     }
 
     /// A file whose reading ends with an error when a signal has come: a read from a pipe could wait for
@@ -92,17 +127,6 @@ impl Interrupts {
     /// Where the kernel refuses.
     pub fn reader(&self, file: File) -> io::Result<impl Read + use<>> {
         Ok(Reader { file, waiting: self.waiting.as_fd().try_clone_to_owned()? })
-    }
-}
-
-/// A look at what has come, which stays to be taken by [`Interrupts::came`].
-pub struct Pending(OwnedFd);
-
-impl Pending {
-    /// Whether anything has come.
-    pub fn any(&self) -> bool {
-        let mut waiting = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
-        poll(&mut waiting, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 }
 
