@@ -36,6 +36,9 @@ Exit status: that of the job; 125 where ckptd failed.")]
         #[arg(long, value_name = "N", default_value_t = 0)]
         spare: usize,
     },
+    /// End what 'ckptd slurm run' has started, once that is killed.
+    #[command(hide = true)]
+    Guard,
 }
 
 /// Arguments of `ckptd slurm run`.

@@ -3,6 +3,8 @@
 mod agent;
 mod allocation;
 mod daemons;
+mod ending;
+mod guard;
 mod kept;
 mod notice;
 mod store;
@@ -28,6 +30,7 @@ pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> 
     match command {
         SlurmCommand::Run(arguments) => run_in_allocation(context, *arguments),
         SlurmCommand::Agent { slots, spare } => agent::perform(context, &slots, spare),
+        SlurmCommand::Guard => guard::perform(context),
     }
 }
 
@@ -177,11 +180,16 @@ fn must_be_private(folder: &Path) -> io::Result<()> {
     Err(io::Error::other("it is there already, and not this user's alone"))
 }
 
+/// Removes the folder, once nobody uses it any more.
+fn remove(folder: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(folder) {
+        eprintln!("ckptd: {} can't be removed: {error}", folder.display());
+    }
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("ckptd: {} can't be removed: {error}", self.0.display());
-        }
+        remove(&self.0);
     }
 }
 
