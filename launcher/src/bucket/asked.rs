@@ -2,7 +2,7 @@
 
 use super::client::{Object, unless, wait};
 use super::connector::Patience;
-use super::{Address, BucketError, GiveUp, draft};
+use super::{Address, BucketError, Claim, GiveUp, claim, draft};
 use object_store::{Error, ObjectStoreExt};
 
 /// Finds out, before a job begins, whether an archive can be written, read and removed there. What an upload before has
@@ -34,13 +34,14 @@ pub fn exists(object: &Address, give_up: &GiveUp) -> Result<bool, BucketError> {
     }))
 }
 
-/// Removes an archive, if there is one.
+/// Removes an archive that is claimed, if there is one.
 ///
 /// # Errors
 /// Where it stays, or it is given up.
-pub fn remove(object: &Address, give_up: &GiveUp) -> Result<(), BucketError> {
+pub fn remove(object: &Address, own: &Claim, give_up: &GiveUp) -> Result<(), BucketError> {
     let object = Object::of(object, Patience::SMALL)?;
     wait(unless(give_up, async {
+        claim::check(&object, own.run()).await?;
         draft::sweep(&object).await?;
         match object.store.delete(&object.path).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),

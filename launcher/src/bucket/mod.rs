@@ -2,6 +2,7 @@
 //!
 //! - `address`: bucket and key, as people write them.
 //! - `asked`: whether an archive is there, or can be.
+//! - `claim`: what keeps two runs of one job from replacing each other's archives.
 //! - `client`: an object of a bucket, with the credentials of the usual variables AWS_*.
 //! - `connector`: how a server is reached, and how long that may take.
 //! - `give_up`: the wish that what waits for it ends.
@@ -14,6 +15,8 @@
 mod address;
 #[cfg(feature = "s3")]
 mod asked;
+#[cfg(feature = "s3")]
+mod claim;
 #[cfg(feature = "s3")]
 mod client;
 #[cfg(feature = "s3")]
@@ -34,14 +37,27 @@ pub use address::Address;
 #[cfg(feature = "s3")]
 pub use asked::{check, exists, remove};
 #[cfg(feature = "s3")]
+pub use claim::Claim;
+#[cfg(feature = "s3")]
 pub use download::Download;
 pub use give_up::GiveUp;
 #[cfg(feature = "s3")]
 pub use upload::Upload;
 #[cfg(not(feature = "s3"))]
-pub use without::{Download, Upload, check, exists, remove};
+pub use without::{Claim, Download, Upload, check, exists, remove};
 
 use thiserror::Error;
+
+/// What an upload may replace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Over {
+    /// Nothing.
+    Nothing,
+    /// Whatever is there.
+    Anything,
+    /// The same, as long as the claim there is that of this run.
+    Claimed(String),
+}
 
 /// Why something is not in a bucket, or can't be had from there; the text is a cause, and holds nothing secret.
 #[derive(Debug, Error)]
@@ -81,6 +97,12 @@ pub enum BucketError {
     #[cfg(feature = "s3")]
     #[error("{0} is there already; choose another name")]
     There(Address),
+    /// Another run of the job is kept there.
+    #[cfg(feature = "s3")]
+    #[error(
+        "another job of that name runs on {0} and is kept there: give one of them another name or prefix"
+    )]
+    Claimed(String),
     /// What is called like ckptd's own is something else.
     #[cfg(feature = "s3")]
     #[error("the object {0} is none of ckptd's, and in its way: move it away")]

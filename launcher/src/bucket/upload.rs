@@ -2,7 +2,7 @@
 
 use super::client::{LOOK, Object, unless, wait};
 use super::connector::Patience;
-use super::{Address, BucketError, GiveUp, asked, draft};
+use super::{Address, BucketError, GiveUp, Over, asked, claim, draft};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::{MultipartId, PutPayload};
 use std::io::{self, Write};
@@ -57,17 +57,17 @@ fn under_way(part: usize) -> usize {
 }
 
 impl Upload {
-    /// Begins one of about so many bytes. `replace`: there may be an archive already. `give_up` is asked while it waits.
+    /// Begins one of about so many bytes. `over`: what there may be already. `give_up` is asked while it waits.
     ///
     /// # Errors
     /// Where nothing can be written there.
     pub fn begin(
         address: &Address,
         bytes: u64,
-        replace: bool,
+        over: Over,
         give_up: GiveUp,
     ) -> Result<Self, BucketError> {
-        if !replace && asked::exists(address, &give_up)? {
+        if over == Over::Nothing && asked::exists(address, &give_up)? {
             return Err(BucketError::There(address.clone()));
         }
         let part = part_size(bytes);
@@ -78,7 +78,7 @@ impl Upload {
         let is_dropped = Arc::new(AtomicBool::new(false));
         let (dropped, asked_for) = (is_dropped.clone(), give_up.clone());
         let ends = GiveUp::when(move || dropped.load(Ordering::SeqCst) || asked_for.is_asked());
-        let sending = Sending { asked, object, upload, most: under_way(part), give_up: ends };
+        let sending = Sending { asked, object, upload, over, most: under_way(part), give_up: ends };
         let thread = std::thread::Builder::new().name("upload".to_owned());
         let sender = thread.spawn(move || wait(sending.send(receiver)))?;
         let (orders, sender) = (Some(orders), Some(sender));
@@ -167,6 +167,7 @@ struct Sending {
     /// For parts, and for their completion, which may take a server as long.
     object: Arc<Object>,
     upload: MultipartId,
+    over: Over,
     /// The most under way.
     most: usize,
     give_up: GiveUp,
@@ -180,6 +181,9 @@ impl Sending {
         let Self { asked, object, upload, .. } = self;
         let sent = async {
             let parts = self.send_parts(orders).await?;
+            if let Over::Claimed(run) = &self.over {
+                claim::check(asked, run).await?;
+            }
             let done = object.store.complete_multipart(&object.path, upload, parts).await;
             done.map(drop).map_err(|error| object.told(&error))
         };

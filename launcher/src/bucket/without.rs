@@ -1,6 +1,6 @@
 //! Where S3 is left out (cargo feature `s3`), as for phones: what asks for it is told so.
 
-use super::{Address, BucketError, GiveUp};
+use super::{Address, BucketError, GiveUp, Over};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,8 +13,26 @@ pub fn exists(_object: &Address, _give_up: &GiveUp) -> Result<bool, BucketError>
     Err(BucketError::Without)
 }
 
-pub fn remove(_object: &Address, _give_up: &GiveUp) -> Result<(), BucketError> {
+pub fn remove(_object: &Address, _own: &Claim, _give_up: &GiveUp) -> Result<(), BucketError> {
     Err(BucketError::Without)
+}
+
+/// Never made.
+#[derive(Debug)]
+pub struct Claim(Infallible);
+
+impl Claim {
+    pub fn take(
+        _address: &Address,
+        _give_up: &GiveUp,
+        _tells: impl Fn(&str),
+    ) -> Result<Self, BucketError> {
+        Err(BucketError::Without)
+    }
+
+    pub fn run(&self) -> &str {
+        match self.0 {}
+    }
 }
 
 /// Never made.
@@ -24,7 +42,7 @@ impl Upload {
     pub fn begin(
         _object: &Address,
         _bytes: u64,
-        _replace: bool,
+        _over: Over,
         _give_up: GiveUp,
     ) -> Result<Self, BucketError> {
         Err(BucketError::Without)

@@ -167,6 +167,9 @@ impl Inner {
             command.arg("--dir").arg(dir);
         }
         command.args(["export", "--replace", "--beside-job"]).args(options);
+        if let Some(run) = self.store.place.claim() {
+            command.args(["--claim", run]);
+        }
         command.args(recipients(&self.store.recipients)).arg("--");
         command.arg(format!("{}@{checkpoint}", self.store.name)).arg(draft.target());
         let errors = said.try_clone().map_err(cause)?;

@@ -149,6 +149,7 @@ impl Store {
             replace: true,
             beside_job: false,
             urgent: false,
+            claim: self.place.claim().map(str::to_owned),
             recipients: self.recipients.clone(),
         }
     }

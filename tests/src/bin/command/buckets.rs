@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -44,6 +44,8 @@ struct Network {
     cuts: Arc<Mutex<Vec<u64>>>,
     /// After so many bytes nothing passes any more.
     stalls_at: Arc<AtomicU64>,
+    /// Nothing passes any more once this comes.
+    stalls_with: Arc<Mutex<Option<&'static str>>>,
     stalled: Arc<AtomicUsize>,
 }
 
@@ -55,6 +57,7 @@ impl Network {
             passed: Arc::default(),
             cuts: Arc::default(),
             stalls_at: Arc::new(AtomicU64::new(u64::MAX)),
+            stalls_with: Arc::default(),
             stalled: Arc::default(),
         };
         let own_one = network.clone();
@@ -79,6 +82,7 @@ impl Network {
                 _ => break,
             };
             let passed = self.passed.fetch_add(count as u64, Ordering::SeqCst);
+            self.look(&buffer[..count]);
             if passed >= self.stalls_at.load(Ordering::SeqCst) {
                 self.stalled.fetch_add(1, Ordering::SeqCst);
                 while self.stalls_at.load(Ordering::SeqCst) != u64::MAX {
@@ -97,6 +101,21 @@ impl Network {
             }
         }
         let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    }
+
+    /// Stalls with what is waited for.
+    fn look(&self, bytes: &[u8]) {
+        let mut with = self.stalls_with.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        if with.is_some_and(has) {
+            *with = None;
+            self.stalls_at.store(0, Ordering::SeqCst);
+        }
+    }
+
+    fn stall_with(&self, text: &'static str) {
+        self.stalled.store(0, Ordering::SeqCst);
+        *self.stalls_with.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
 
     fn cut_after(&self, more: &[u64]) {
@@ -188,6 +207,15 @@ impl Bucket {
     /// Exports over a network that stalls in the middle, and sends a signal then.
     fn signalled(&self, stage: &Stage, signal: Signal) -> Result<Option<i32>, Failure> {
         self.network.stall_after(10 * MIB);
+        self.signalled_when_stalled(stage, signal)
+    }
+
+    /// The same, where the network is told already when to stall.
+    fn signalled_when_stalled(
+        &self,
+        stage: &Stage,
+        signal: Signal,
+    ) -> Result<Option<i32>, Failure> {
         let arguments = ["export", "--replace", JOB, "s3://kept/runs/j.ckptd"];
         let mut export = own(self.command(stage, &arguments).stderr(Stdio::null()).spawn())?;
         until("the network stalls", || self.network.stalled.load(Ordering::SeqCst) > 0)?;
@@ -243,6 +271,24 @@ pub fn there_and_back(stage: &Stage) -> Result<(), Failure> {
     expect(ended.out == "right\n", || format!("{ended:?}"))?;
     stage.expect_gone()?;
     damaged(stage, &bucket)
+}
+
+/// An upload whose completion gets no answer is given up at once, and nothing of it is there.
+pub fn completion(stage: &Stage) -> Result<(), Failure> {
+    let Some(bucket) = Bucket::start()? else { return Ok(()) };
+    let running = stage.run(&["sh", "-c", "echo ready; read line"])?;
+    running.wait_for("ready")?;
+    stage.checkpoint()?;
+    // The request with which it is completed.
+    bucket.network.stall_with("POST /kept/runs/j.ckptd?uploadId=");
+    let since = Instant::now();
+    let status = bucket.signalled_when_stalled(stage, Signal::SIGTERM)?;
+    let took = since.elapsed();
+    expect(status == Some(143) && took < Duration::from_secs(10), || {
+        format!("{status:?} after {took:?}")
+    })?;
+    bucket.expect(0, 0)?;
+    running.kill()
 }
 
 /// What was changed or cut there is no job; what is not there is told.

@@ -12,6 +12,7 @@ mod listings;
 mod memory;
 mod recipients;
 mod rehearsals;
+mod silent;
 mod sockets;
 mod stage;
 mod streams;
@@ -68,6 +69,8 @@ const CASES: &[(&str, Case)] = &[
     ("encrypted-archives-damaged", recipients::damaged),
     ("encrypted-archives-by-age", recipients::by_age),
     ("archives-in-s3", buckets::there_and_back),
+    ("completion-in-s3", buckets::completion),
+    ("silent-s3", silent::server),
     ("ended-before-the-mark", ends::before_the_mark),
     ("ended-meanwhile", ends::meanwhile),
     ("checkpoint-on-a-signal", ends::checkpoint_on),
