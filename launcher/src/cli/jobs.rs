@@ -1,5 +1,6 @@
 //! What run and restart take, and the settings of jobs.
 
+use super::StoreArguments;
 use super::values::{baseline, bytes, pinned, signal};
 use crate::client::commits::OnCommit;
 use crate::client::last_checkpoint::LastCheckpoint;
@@ -36,6 +37,9 @@ pub struct RunArguments {
     /// What of the file system is the job's.
     #[command(flatten)]
     pub files: FileArguments,
+    /// Where it is kept between two runs.
+    #[command(flatten)]
+    pub store: StoreArguments,
     /// How the job is kept.
     #[command(flatten)]
     pub options: JobOptions,

@@ -1,25 +1,25 @@
 //! `ckptd slurm`: a cluster of the nodes of an allocation, for one job.
 
 mod agent;
+mod allocated;
 mod allocation;
 mod daemons;
 mod ending;
 mod guard;
-mod kept;
 mod notice;
 mod store;
 
-use super::store::Store;
+use super::store::kept::Awaited;
+use super::store::{Store, kept};
 use super::{Context, run};
-use crate::cli::{EngineSetting, RunArguments, SlurmCommand, SlurmRunArguments, THEN_EXIT};
+use crate::cli::{EngineSetting, RunArguments, SlurmCommand, SlurmRunArguments};
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::failure::Failure;
 use crate::interrupts::{Held, Interrupts};
 use crate::jobs::StateDir;
+use allocated::{End, run_from};
 use allocation::Allocation;
 use daemons::Daemons;
-use kept::End;
-use nix::sys::signal::Signal;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -49,33 +49,29 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
         let by = ["mpirun".into(), "-n".into(), ranks.to_string().into()];
         arguments.run.command.splice(0..0, by);
     }
-    let options = &mut arguments.run.options;
-    let signal = options.checkpoint_on.unwrap_or(nix::libc::SIGUSR1);
-    let then_exit = options.then_exit.unwrap_or(THEN_EXIT);
-    let last = LastCheckpoint::new(signal, then_exit);
     // Without a store, what is told at the end is for the job, unless it is asked for.
-    let is_awaited = arguments.store.store.is_some() || options.checkpoint_on.is_some();
+    let kept = arguments.run.store.take();
+    let is_awaited = kept.store.is_some() || arguments.run.options.checkpoint_on.is_some();
+    let awaited = Awaited::of(&arguments.run.options);
     if is_awaited {
-        options.last = Some(last.clone());
+        arguments.run.options.last = Some(awaited.last.clone());
     }
-    let name = arguments.run.name.as_deref();
-    let awaited = Signal::try_from(signal).ok().filter(|_| is_awaited);
     // Until the job is there, what comes ends all in order.
-    let mut interrupts = Interrupts::hold_also(awaited)?;
-    let store = store::open(&arguments.store, name, &interrupts);
-    let requeues = arguments.requeue;
+    let mut interrupts = if is_awaited { awaited.hold() } else { Interrupts::hold() }?;
+    let store = store::open(&kept, arguments.run.name.as_deref(), &interrupts);
+    let (requeues, last) = (arguments.requeue, &awaited.last);
     let end = match (store, interrupts.came()) {
-        (_, Some(signal)) => End::At(signal),
+        (_, Some(signal)) => End::Of(kept::End::At(signal)),
         (Err(failure), None) => return Err(failure),
-        (Ok(store), None) => run_on(context, &allocation, arguments, store, &last, interrupts)?,
+        (Ok(store), None) => run_on(context, &allocation, arguments, store, last, interrupts)?,
     };
     let (status, is_told) = match end {
-        // There is nothing newer than what the store has.
-        End::At(came) if is_awaited && i32::from(came) == signal => (Ok(then_exit), true),
-        End::At(came) => (Ok(came.saturating_add(128)), false),
+        End::Of(kept::End::At(came)) => {
+            (Ok(awaited.status_at(came)), is_awaited && awaited.is(came))
+        }
+        End::Of(kept::End::Of(status)) => (status, last.is_taken()),
         // Who cancels a job sends the same signals as who preempts it.
         End::CutOff(status) => (status, last.is_taken() || allocation.is_running()),
-        End::Of(status) => (status, last.is_taken()),
     };
     if requeues && is_told {
         requeue(&allocation)?;
@@ -95,16 +91,16 @@ fn run_on(
     let folder = Folder::make(context, allocation)?;
     let mut daemons = Daemons::start(allocation, arguments.spare, &folder.0, &interrupts)?;
     if let Some(came) = daemons.wait_for_members(allocation, arguments.wait, &mut interrupts)? {
-        return Ok(End::At(came));
+        return Ok(End::Of(kept::End::At(came)));
     }
     let inside = folder.inside(context)?;
     let end = match store.map(Arc::new) {
         Some(store) => {
-            kept::run_from(&inside, &store, (arguments.run, interrupts), last, daemons.agents_log())
+            run_from(&inside, &store, (arguments.run, interrupts), last, daemons.agents_log())
         }
         None => {
             arguments.run.options.held = Held::of(interrupts);
-            End::Of(run::perform(&inside, arguments.run))
+            End::Of(kept::End::Of(run::perform(&inside, arguments.run)))
         }
     };
     if end.is_failure() {

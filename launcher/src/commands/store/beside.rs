@@ -171,7 +171,7 @@ impl Inner {
             command.args(["--claim", run]);
         }
         command.args(recipients(&self.store.recipients)).arg("--");
-        command.arg(format!("{}@{checkpoint}", self.store.name)).arg(draft.target());
+        command.arg(format!("{}@{checkpoint}", self.store.here)).arg(draft.target());
         let errors = said.try_clone().map_err(cause)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         // What is typed is for the job.

@@ -1,24 +1,42 @@
 //! Where a job is kept between two runs, such as two allocations: an archive of its newest checkpoint.
 //!
 //! - `place`: a folder (`folder`) or a bucket of S3.
+//! - `kept`: how a job runs that is kept.
 //! - `beside`: checkpoints that go there while the job runs; which ones, `turns` decides.
 
 mod beside;
 mod folder;
+pub mod kept;
 mod place;
 mod turns;
 
 pub use beside::Beside;
 
 use super::import::Brought;
-use super::{Context, export, import};
+use super::{Context, clustered, export, import};
 use crate::cli::{ExportArguments, ImportArguments, RecipientArguments, StoreArguments};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::jobs::check_name;
 use crate::recipients::{Identities, Recipients};
 use place::{Draft, Place};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+
+/// Names and ids of all jobs that are here.
+fn taken_names(context: &Context) -> Result<BTreeSet<String>, Failure> {
+    let own = context.state.jobs(|_| {})?;
+    let mut names: BTreeSet<String> =
+        own.iter().flat_map(|job| [job.name().to_owned(), job.id().to_owned()]).collect();
+    if let Some(cluster) = context.cluster()? {
+        let listed = clustered::jobs(&cluster)?;
+        for job in listed.as_array().into_iter().flatten() {
+            let words = ["name", "id"].into_iter().filter_map(|key| job.get(key)?.as_str());
+            names.extend(words.map(str::to_owned));
+        }
+    }
+    Ok(names)
+}
 
 /// What a store has of a job.
 pub enum Found {
@@ -33,7 +51,10 @@ pub enum Found {
 /// Where a job is kept.
 #[derive(Debug)]
 pub struct Store {
+    /// What the job is called there.
     name: String,
+    /// What it is called here.
+    here: String,
     place: Place,
     every: Option<u32>,
     recipients: RecipientArguments,
@@ -51,15 +72,7 @@ impl Store {
         interrupts: &Interrupts,
     ) -> Result<Option<Self>, Failure> {
         let StoreArguments { store, store_every, recipients, identity } = arguments;
-        let Some(place) = store else {
-            let has_keys =
-                !recipients.recipient.is_empty() || !recipients.recipients_file.is_empty();
-            if has_keys {
-                let text = "wrong usage: --recipient is for what is in a --store";
-                return Err(Failure::Usage(text.to_owned()));
-            }
-            return Ok(None);
-        };
+        let Some(place) = store else { return arguments.refuse_lone_keys().map(|()| None) };
         if let Err(error) = check_name(name) {
             return Err(Failure::Usage(format!(
                 "wrong usage: {name:?}: {error}: with --store, give the job a --name"
@@ -73,6 +86,7 @@ impl Store {
         let give_up = interrupts.give_up().map_err(|error| Failure::of(what(), error))?;
         Ok(Some(Self {
             name: name.to_owned(),
+            here: name.to_owned(),
             place: Place::of(place, name, &give_up)?,
             every: *store_every,
             recipients: recipients.clone(),
@@ -80,9 +94,28 @@ impl Store {
         }))
     }
 
-    /// What the job is called.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// The same, where other jobs may be: the job gets a name here that none of them has. One that a killed run has left
+    /// stays as it is: whether it or what is in the store is newer is not known.
+    ///
+    /// # Errors
+    /// Where jobs can't be listed.
+    pub fn beside_others(mut self, context: &Context) -> Result<Self, Failure> {
+        let taken = taken_names(context)?;
+        let mut number = 1_u32;
+        while taken.contains(&self.here) {
+            number += 1;
+            self.here = format!("{}.{number}", self.name);
+        }
+        if number > 1 {
+            let (name, here) = (&self.name, &self.here);
+            eprintln!("ckptd: a job {name} is here already: this one is called {here} here");
+        }
+        Ok(self)
+    }
+
+    /// What the job is called here.
+    pub fn here(&self) -> &str {
+        &self.here
     }
 
     /// Whether there is something to go on from.
@@ -108,7 +141,7 @@ impl Store {
         }
         let arguments = ImportArguments {
             file: self.place.archive(),
-            name: Some(self.name.clone()),
+            name: Some(self.here.clone()),
             user: None,
             identity: self.identity.clone(),
         };
@@ -118,9 +151,12 @@ impl Store {
                 eprintln!("ckptd: the job goes on from checkpoint {checkpoint}, kept in {archive}");
                 Ok(Found::Job)
             }
-            Brought::Job { signal: Some(signal), .. } | Brought::Interrupted(signal) => {
+            Brought::Job { signal: Some(signal), .. } => {
+                // As it is in the store.
+                kept::forget(context, &self.here);
                 Ok(Found::Interrupted(signal))
             }
+            Brought::Interrupted(signal) => Ok(Found::Interrupted(signal)),
         }
     }
 
@@ -132,7 +168,7 @@ impl Store {
         let archive = self.place.archive();
         let what = format!("keep {} in {}", self.name, archive.display());
         let draft = self.place.draft().map_err(|error| Failure::of(&what, error))?;
-        let status = export::perform(context, &self.export(&self.name, &draft))?;
+        let status = export::perform(context, &self.export(&draft))?;
         if status != 0 {
             return Err(Failure::of(what, format!("the export ended with {status}")));
         }
@@ -142,9 +178,9 @@ impl Store {
     }
 
     /// What `export` takes for that.
-    fn export(&self, job: &str, draft: &Draft) -> ExportArguments {
+    fn export(&self, draft: &Draft) -> ExportArguments {
         ExportArguments {
-            job: job.to_owned(),
+            job: self.here.clone(),
             file: draft.target(),
             replace: true,
             beside_job: false,

@@ -1,13 +1,13 @@
 //! A job that is kept in a store between two allocations.
 
 use super::notice::{self, Notice, Word};
-use crate::cli::{RestartArguments, RunArguments};
+use crate::cli::RunArguments;
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::cluster::Cluster;
-use crate::commands::store::{Beside, Found, Store};
-use crate::commands::{Context, is_loud, restart, run};
+use crate::commands::Context;
+use crate::commands::store::{Beside, Store, kept};
 use crate::failure::Failure;
-use crate::interrupts::{Held, Interrupts};
+use crate::interrupts::Interrupts;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::client::Ask;
 use serde_json::Value;
@@ -20,10 +20,8 @@ const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// How a job's run ended.
 pub enum End {
-    /// Before the job was there, by a signal.
-    At(u8),
-    /// By itself, or by an order to this command; the status to end with.
-    Of(Result<u8, Failure>),
+    /// As any does.
+    Of(kept::End),
     /// By Slurm's word to the job's processes: what is kept of it goes on.
     CutOff(Result<u8, Failure>),
 }
@@ -31,7 +29,7 @@ pub enum End {
 impl End {
     /// Whether ckptd has failed.
     pub fn is_failure(&self) -> bool {
-        matches!(self, Self::Of(Err(_)) | Self::CutOff(Err(_)))
+        matches!(self, Self::Of(kept::End::Of(Err(_))) | Self::CutOff(Err(_)))
     }
 }
 
@@ -40,29 +38,16 @@ impl End {
 pub fn run_from(
     context: &Context,
     store: &Arc<Store>,
-    (mut arguments, mut interrupts): (RunArguments, Interrupts),
+    (arguments, interrupts): (RunArguments, Interrupts),
     last: &LastCheckpoint,
     agents_log: PathBuf,
 ) -> End {
-    let is_kept = match store.bring(context, &mut interrupts) {
-        Ok(Found::Job) => true,
-        Ok(Found::Nothing) => false,
-        Ok(Found::Interrupted(signal)) => return End::At(signal),
-        Err(failure) => return End::Of(Err(failure)),
+    let watches = |beside: &Arc<Beside>| watch(context, store, beside, agents_log);
+    let ran = kept::run_until_end(context, store, (arguments, interrupts), watches);
+    let (status, beside, notice) = match ran {
+        Ok((kept::End::Of(status), beside, notice)) => (status, beside, notice),
+        Ok((end, ..)) | Err(end) => return End::Of(end),
     };
-    let beside = Arc::new(Beside::start(store, context, is_loud(&arguments.options)));
-    // Its threads hold up signals as this one does.
-    let notice = match watch(context, store, &beside, agents_log) {
-        Ok(notice) => notice,
-        Err(failure) => return End::Of(Err(failure)),
-    };
-    let held = Held::of(interrupts);
-    arguments.options.held = held.clone();
-    let status = begin(context, store, arguments, &beside, is_kept);
-    // Where the job has not even begun.
-    if let Some(signal) = held.came() {
-        return End::At(signal);
-    }
     let has_failed = !matches!(status, Ok(0)) && !last.is_taken();
     let word = notice.finish(if has_failed { ON_ITS_WAY } else { Duration::ZERO });
     // What is on its way there is older than what comes now.
@@ -78,17 +63,8 @@ pub fn run_from(
         }
         return End::CutOff(status);
     }
-    if let (Ok(0), false) = (&status, last.is_taken()) {
-        return End::Of(store.remove().and(status));
-    }
-    End::Of(match store.keep(context) {
-        // The job's own end is what is told then; where it was not to end, the loss is.
-        Err(error) if !last.is_taken() => {
-            eprintln!("ckptd: {error}");
-            status
-        }
-        kept => kept.and(status),
-    })
+    let (status, _) = kept::settle(context, store, status, last);
+    End::Of(kept::End::Of(status))
 }
 
 /// Keeps the job at once when Slurm tells its processes to end.
@@ -98,36 +74,13 @@ fn watch(
     beside: &Arc<Beside>,
     agents_log: PathBuf,
 ) -> Result<Notice, Failure> {
-    let what = format!("keep {}", store.name());
+    let what = format!("keep {}", store.here());
     let cluster = context.cluster()?.ok_or_else(|| Failure::of(&what, "its agent has gone"))?;
     let (store, beside) = (store.clone(), beside.clone());
     Notice::watch(agents_log, move |at_ms| {
-        let checkpoint = untouched(&cluster, store.name(), at_ms)?;
+        let checkpoint = untouched(&cluster, store.here(), at_ms)?;
         beside.keep_now(checkpoint).map_err(|cause| Failure::of(&what, cause))
     })
-}
-
-fn begin(
-    context: &Context,
-    store: &Store,
-    mut arguments: RunArguments,
-    beside: &Beside,
-    is_kept: bool,
-) -> Result<u8, Failure> {
-    arguments.options.commits = beside.on_commit();
-    if !is_kept {
-        arguments.name = Some(store.name().to_owned());
-        return run::perform(context, arguments);
-    }
-    let arguments = RestartArguments {
-        job: store.name().to_owned(),
-        checkpoint: None,
-        force: false,
-        file_check: None,
-        detach: false,
-        options: arguments.options,
-    };
-    restart::perform(context, &arguments)
 }
 
 /// The job's newest checkpoint from before Slurm told its processes to end.
