@@ -29,7 +29,7 @@ print('right' if hashlib.sha256(data).digest() == before else 'wrong')
 const MIB: u64 = 1 << 20;
 
 /// A server of S3, and the network before it.
-struct Bucket {
+pub struct Bucket {
     server: Child,
     port: u16,
     network: Network,
@@ -37,7 +37,7 @@ struct Bucket {
 
 /// A port that leads to the server, until it breaks.
 #[derive(Clone)]
-struct Network {
+pub struct Network {
     port: u16,
     passed: Arc<AtomicU64>,
     /// After so many bytes the connection is cut on which they pass, each once.
@@ -113,7 +113,8 @@ impl Network {
         }
     }
 
-    fn stall_with(&self, text: &'static str) {
+    /// Nothing passes any more once this comes.
+    pub fn stall_with(&self, text: &'static str) {
         self.stalled.store(0, Ordering::SeqCst);
         *self.stalls_with.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
@@ -133,14 +134,20 @@ impl Network {
         self.stalls_at.store(self.passed.load(Ordering::SeqCst) + more, Ordering::SeqCst);
     }
 
-    fn heal(&self) {
+    /// Whether somebody's bytes wait.
+    pub fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::SeqCst) > 0
+    }
+
+    /// All passes again.
+    pub fn heal(&self) {
         self.stalls_at.store(u64::MAX, Ordering::SeqCst);
     }
 }
 
 impl Bucket {
     /// `None`: there is no server on this machine.
-    fn start() -> Result<Option<Bucket>, Failure> {
+    pub fn start() -> Result<Option<Bucket>, Failure> {
         if !Path::new(SERVER).exists() {
             eprintln!("    skipped: no moto; tests/install installs it");
             return Ok(None);
@@ -155,8 +162,13 @@ impl Bucket {
         Ok(Some(bucket))
     }
 
+    /// The network before it.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
     /// Asks the server itself; the answer's body.
-    fn ask(&self, method: &str, path: &str, body: &[u8]) -> Result<Vec<u8>, Failure> {
+    pub fn ask(&self, method: &str, path: &str, body: &[u8]) -> Result<Vec<u8>, Failure> {
         let mut server = own(TcpStream::connect(("127.0.0.1", self.port)))?;
         let length = body.len();
         let head = format!(
@@ -167,8 +179,9 @@ impl Bucket {
         let mut answer = Vec::new();
         own(server.read_to_end(&mut answer))?;
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(0);
-        let right = answer.starts_with(b"HTTP/1.1 200") || answer.starts_with(b"HTTP/1.0 200");
-        expect(right, || format!("{method} {path}: {}", String::from_utf8_lossy(&answer[..end])))?;
+        let head = String::from_utf8_lossy(&answer[..end]);
+        let right = head.split(' ').nth(1).is_some_and(|status| ["200", "204"].contains(&status));
+        expect(right, || format!("{method} {path}: {head}"))?;
         Ok(answer.split_off(end + 4))
     }
 
@@ -179,7 +192,7 @@ impl Bucket {
     }
 
     /// Nothing but whole archives, so many, and uploads that are not whole.
-    fn expect(&self, archives: usize, uploads: usize) -> Result<(), Failure> {
+    pub fn expect(&self, archives: usize, uploads: usize) -> Result<(), Failure> {
         let unfinished = self.count("/kept?uploads", "<UploadId>")?;
         let objects = self.count("/kept?list-type=2", "<Key>")?;
         // Of each upload there is a note.
@@ -188,14 +201,16 @@ impl Bucket {
         })
     }
 
-    fn command(&self, stage: &Stage, arguments: &[&str]) -> Command {
+    /// A command by whom it is used.
+    pub fn command(&self, stage: &Stage, arguments: &[&str]) -> Command {
         let mut command = stage.command(arguments);
         command.env("AWS_ACCESS_KEY_ID", "a").env("AWS_SECRET_ACCESS_KEY", "b");
         command.env("AWS_ENDPOINT_URL", format!("http://localhost:{}", self.network.port));
         command
     }
 
-    fn output(&self, stage: &Stage, arguments: &[&str]) -> Result<Finished, Failure> {
+    /// The same, to its end.
+    pub fn output(&self, stage: &Stage, arguments: &[&str]) -> Result<Finished, Failure> {
         let output = own(self.command(stage, arguments).stdin(Stdio::null()).output())?;
         Ok(Finished {
             status: output.status,

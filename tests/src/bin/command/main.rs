@@ -8,6 +8,7 @@ mod buckets;
 mod ends;
 mod files;
 mod greedy;
+mod kept;
 mod listings;
 mod memory;
 mod recipients;
@@ -71,6 +72,8 @@ const CASES: &[(&str, Case)] = &[
     ("archives-in-s3", buckets::there_and_back),
     ("completion-in-s3", buckets::completion),
     ("silent-s3", silent::server),
+    ("kept-in-a-folder", kept::in_a_folder),
+    ("kept-in-s3", kept::in_s3),
     ("ended-before-the-mark", ends::before_the_mark),
     ("ended-meanwhile", ends::meanwhile),
     ("checkpoint-on-a-signal", ends::checkpoint_on),
