@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 /// Tells whether what waits is to be given up, however long the network takes.
 #[derive(Clone)]
+#[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "without S3, nobody asks"))]
 pub struct GiveUp(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl GiveUp {
