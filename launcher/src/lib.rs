@@ -9,6 +9,7 @@
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
 //! - `client`: what commands say to the process that runs a job, a cluster's or its launcher.
 //! - `cluster`: the commands where the machine belongs to a cluster.
+//! - `interrupts`: signals to a command that has something to clean up.
 //! - `mpi`: run times of MPI, and what their launchers are told.
 //! - `out`: what commands print.
 //! - `recipients`: archives that are encrypted for somebody.
@@ -24,6 +25,7 @@ mod client;
 mod cluster;
 mod commands;
 mod failure;
+mod interrupts;
 pub mod jobs;
 mod mpi;
 mod out;

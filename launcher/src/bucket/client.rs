@@ -2,11 +2,12 @@
 
 use super::connector::{Connector, Patience};
 use super::told::{Server, told};
-use super::{Address, BucketError};
+use super::{Address, BucketError, GiveUp};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;
 use object_store::{Error, RetryConfig};
 use std::future::Future;
+use std::time::Duration;
 
 /// What names somebody who asks; without any, the machine itself is asked, as in Amazon's own.
 const CREDENTIALS: [&str; 4] = [
@@ -21,6 +22,9 @@ const ENDPOINTS: [&str; 3] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_EN
 const PAIR: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
 /// What else goes into a line of a request.
 const OF_A_LINE: [&str; 3] = ["AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"];
+
+/// Between two looks whether something is given up.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// An object of a bucket.
 #[derive(Debug)]
@@ -92,7 +96,27 @@ fn check_variables(variable: impl Fn(&str) -> Option<String>) -> Result<(), Buck
 pub(super) fn wait<T>(
     future: impl Future<Output = Result<T, BucketError>>,
 ) -> Result<T, BucketError> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(future);
+    // A host that is still being looked up holds nobody up.
+    runtime.shutdown_background();
+    done
+}
+
+/// Waits for it, until it is given up.
+pub(super) async fn unless<T>(
+    give_up: &GiveUp,
+    future: impl Future<Output = Result<T, BucketError>>,
+) -> Result<T, BucketError> {
+    tokio::pin!(future);
+    loop {
+        tokio::select! {
+            done = &mut future => return done,
+            () = tokio::time::sleep(LOOK) => if give_up.is_asked() {
+                return Err(BucketError::GivenUp);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -24,14 +24,15 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Before anything begins.
-    pub(super) const FIRST: Self =
-        Self { request: Duration::from_secs(10), retries: 2, retrying: Duration::from_secs(20) };
+    /// In questions and orders, with which no content goes: half a minute for a server that says nothing.
+    pub(super) const SMALL: Self =
+        Self { request: Duration::from_secs(15), retries: 10, retrying: Duration::from_secs(25) };
 
-    /// While so many bytes pass in each request: at 64 KiB a second or faster.
+    /// While so many bytes pass in each request: at 64 KiB a second or faster. A second try is the last, if the first one took
+    /// all of its time.
     pub(super) fn for_bytes(bytes: usize) -> Self {
         let request = Duration::from_secs(60 + (bytes as u64 >> 16));
-        Self { request, retries: 20, retrying: Duration::from_secs(240) }
+        Self { request, retries: 20, retrying: request }
     }
 }
 

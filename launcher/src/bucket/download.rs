@@ -1,40 +1,43 @@
 //! An archive on its way out of a bucket, range by range, into a pipe. What of it is right, the import checks.
 
-use super::client::{Object, wait};
+use super::client::{Object, unless, wait};
 use super::connector::Patience;
-use super::{Address, BucketError};
+use super::{Address, BucketError, GiveUp};
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 use std::fs::File;
 use std::io::{self, Write};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Bytes that are asked for at once.
 const RANGE: u64 = 8 << 20;
-/// How often a range is asked for anew, each time with all patience.
+/// How often a range is asked for, if that fails sooner than it may take.
 const TRIES: usize = 3;
 
 /// What fills the pipe.
 pub struct Download(JoinHandle<Result<(), BucketError>>);
 
 impl Download {
-    /// Begins it; the pipe's other end.
+    /// Begins it; the pipe's other end. Given up, it ends.
     ///
     /// # Errors
-    /// Where there is no such archive.
-    pub fn begin(address: &Address) -> Result<(File, Self), BucketError> {
-        let asked = Object::of(address, Patience::FIRST)?;
-        let found = wait(async {
+    /// Where there is no such archive, or it is given up.
+    pub fn begin(address: &Address, give_up: &GiveUp) -> Result<(File, Self), BucketError> {
+        let asked = Object::of(address, Patience::SMALL)?;
+        let found = wait(unless(give_up, async {
             let found = asked.store.head(&asked.path).await;
             found.map_err(|error| asked.told(&error))
-        })?;
+        }))?;
         let object = Object::of(address, Patience::for_bytes(RANGE as usize))?;
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(io::Error::from)?;
         let writer = File::from(writer);
         let thread = std::thread::Builder::new().name("download".to_owned());
         let version = Version { size: found.size, tag: found.e_tag };
-        let fills = thread.spawn(move || wait(fill(&object, &version, writer)))?;
+        let give_up = give_up.clone();
+        let fills =
+            thread.spawn(move || wait(unless(&give_up, fill(&object, &version, writer))))?;
         Ok((File::from(reader), Self(fills)))
     }
 
@@ -74,7 +77,8 @@ async fn range(
     start: u64,
     end: u64,
 ) -> Result<impl AsRef<[u8]> + use<>, BucketError> {
-    let mut tries = 0;
+    let limit = Patience::for_bytes(RANGE as usize).request;
+    let (mut tries, since) = (0, Instant::now());
     loop {
         tries += 1;
         let options = GetOptions {
@@ -91,7 +95,7 @@ async fn range(
             Ok(bytes) if bytes.len() as u64 == end - start => return Ok(bytes),
             Ok(_) => return Err(BucketError::Replaced),
             Err(error) => match object.told(&error) {
-                BucketError::Other { .. } if tries < TRIES => {}
+                BucketError::Other { .. } if tries < TRIES && since.elapsed() < limit => {}
                 told => return Err(told),
             },
         }

@@ -2,17 +2,21 @@
 //!
 //! - `address`: bucket and key, as people write them.
 //! - `asked`: whether an archive is there, or can be.
+//! - `claim`: what keeps two runs of one job from replacing each other's archives.
 //! - `client`: an object of a bucket, with the credentials of the usual variables AWS_*.
-//! - `connector`: how a server is reached.
+//! - `connector`: how a server is reached, and how long that may take.
+//! - `give_up`: the wish that what waits for it ends.
 //! - `upload`: an archive on its way there, part by part; `draft`: what is known of one that is not whole.
 //! - `download`: an archive on its way here, range by range.
 //! - `told`: errors without anything secret.
 //!
-//! Without the cargo feature `s3`, `without` stands for all but the first.
+//! Without the cargo feature `s3`, `without` stands for all but addresses and wishes.
 
 mod address;
 #[cfg(feature = "s3")]
 mod asked;
+#[cfg(feature = "s3")]
+mod claim;
 #[cfg(feature = "s3")]
 mod client;
 #[cfg(feature = "s3")]
@@ -21,6 +25,7 @@ mod connector;
 mod download;
 #[cfg(feature = "s3")]
 mod draft;
+mod give_up;
 #[cfg(feature = "s3")]
 mod told;
 #[cfg(feature = "s3")]
@@ -32,13 +37,27 @@ pub use address::Address;
 #[cfg(feature = "s3")]
 pub use asked::{check, exists, remove};
 #[cfg(feature = "s3")]
+pub use claim::Claim;
+#[cfg(feature = "s3")]
 pub use download::Download;
+pub use give_up::GiveUp;
 #[cfg(feature = "s3")]
 pub use upload::Upload;
 #[cfg(not(feature = "s3"))]
-pub use without::{Download, Upload, check, exists, remove};
+pub use without::{Claim, Download, Upload, check, exists, remove};
 
 use thiserror::Error;
+
+/// What an upload may replace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Over {
+    /// Nothing.
+    Nothing,
+    /// Whatever is there.
+    Anything,
+    /// The same, as long as the claim there is that of this run.
+    Claimed(String),
+}
 
 /// Why something is not in a bucket, or can't be had from there; the text is a cause, and holds nothing secret.
 #[derive(Debug, Error)]
@@ -78,6 +97,12 @@ pub enum BucketError {
     #[cfg(feature = "s3")]
     #[error("{0} is there already; choose another name")]
     There(Address),
+    /// Another run of the job is kept there.
+    #[cfg(feature = "s3")]
+    #[error(
+        "another job of that name runs on {0} and is kept there: give one of them another name or prefix"
+    )]
+    Claimed(String),
     /// What is called like ckptd's own is something else.
     #[cfg(feature = "s3")]
     #[error("the object {0} is none of ckptd's, and in its way: move it away")]
@@ -86,9 +111,9 @@ pub enum BucketError {
     #[cfg(feature = "s3")]
     #[error("it is larger than was to be expected: it has more parts than S3 takes")]
     TooLarge,
-    /// The upload was given up.
+    /// What waited for the server was given up.
     #[cfg(feature = "s3")]
-    #[error("the upload was given up")]
+    #[error("it was given up")]
     GivenUp,
     /// Anything else.
     #[cfg(feature = "s3")]

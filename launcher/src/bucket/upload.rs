@@ -1,16 +1,15 @@
 //! An archive on its way into a bucket, part by part. Nobody sees it before it is whole.
 
-use super::client::{Object, wait};
+use super::client::{LOOK, Object, unless, wait};
 use super::connector::Patience;
-use super::{Address, BucketError, asked, draft};
+use super::{Address, BucketError, GiveUp, Over, asked, claim, draft};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::{MultipartId, PutPayload};
-use std::future::Future;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
 
@@ -27,10 +26,8 @@ const MOST_UNDER_WAY: usize = 4;
 /// Bytes of parts under way, where these are large.
 const BYTES_UNDER_WAY: usize = 64 << 20;
 /// How long it may take to abort one.
-const ABORTING: Duration = Duration::from_secs(10);
-/// Between two looks whether it is given up.
-const LOOK: Duration = Duration::from_millis(50);
-/// How often a part is sent anew, each time with all patience.
+const ABORTING: Duration = Duration::from_secs(3);
+/// How often a part is sent, if that fails sooner than it may take.
 const TRIES: usize = 3;
 
 enum Order {
@@ -38,16 +35,13 @@ enum Order {
     Complete,
 }
 
-/// Tells whether an upload is to be given up, however long the network takes.
-pub type GiveUp = Box<dyn Fn() -> bool + Send>;
-
 /// What is written to it goes into an object. Dropped before [`keep`](Self::keep), nothing of it stays.
 pub struct Upload {
     orders: Option<mpsc::Sender<Order>>,
     sender: Option<JoinHandle<Result<(), BucketError>>>,
     give_up: GiveUp,
-    /// What the sender is told.
-    is_given_up: Arc<AtomicBool>,
+    /// The sender gives it up, too.
+    is_dropped: Arc<AtomicBool>,
     buffer: Vec<u8>,
     part: usize,
 }
@@ -63,30 +57,32 @@ fn under_way(part: usize) -> usize {
 }
 
 impl Upload {
-    /// Begins one of about so many bytes. `replace`: there may be an archive already. `give_up` is asked while it waits.
+    /// Begins one of about so many bytes. `over`: what there may be already. `give_up` is asked while it waits.
     ///
     /// # Errors
     /// Where nothing can be written there.
     pub fn begin(
         address: &Address,
         bytes: u64,
-        replace: bool,
+        over: Over,
         give_up: GiveUp,
     ) -> Result<Self, BucketError> {
-        if !replace && asked::exists(address)? {
+        if over == Over::Nothing && asked::exists(address, &give_up)? {
             return Err(BucketError::There(address.clone()));
         }
         let part = part_size(bytes);
+        let asked = Object::of(address, Patience::SMALL)?;
         let object = Arc::new(Object::of(address, Patience::for_bytes(part))?);
-        let upload = wait(unless(&give_up, begin(&object)))?;
+        let upload = wait(unless(&give_up, begin(&asked)))?;
         let (orders, receiver) = mpsc::channel(1);
-        let is_given_up = Arc::new(AtomicBool::new(false));
-        let sending =
-            Sending { object, upload, most: under_way(part), is_given_up: is_given_up.clone() };
+        let is_dropped = Arc::new(AtomicBool::new(false));
+        let (dropped, asked_for) = (is_dropped.clone(), give_up.clone());
+        let ends = GiveUp::when(move || dropped.load(Ordering::SeqCst) || asked_for.is_asked());
+        let sending = Sending { asked, object, upload, over, most: under_way(part), give_up: ends };
         let thread = std::thread::Builder::new().name("upload".to_owned());
         let sender = thread.spawn(move || wait(sending.send(receiver)))?;
         let (orders, sender) = (Some(orders), Some(sender));
-        Ok(Self { orders, sender, give_up, is_given_up, buffer: Vec::new(), part })
+        Ok(Self { orders, sender, give_up, is_dropped, buffer: Vec::new(), part })
     }
 
     /// Gives a part or the end to the sender; a failure is the one of the sender.
@@ -96,7 +92,7 @@ impl Upload {
             let Some(orders) = &self.orders else { return Err(BucketError::GivenUp) };
             match orders.try_send(order) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Full(same)) if !(self.give_up)() => order = same,
+                Err(TrySendError::Full(same)) if !self.give_up.is_asked() => order = same,
                 Err(TrySendError::Full(_)) => return Err(BucketError::GivenUp),
                 Err(TrySendError::Closed(_)) => {
                     return self.end().and(Err(BucketError::GivenUp));
@@ -110,12 +106,6 @@ impl Upload {
     fn end(&mut self) -> Result<(), BucketError> {
         self.orders = None;
         let Some(sender) = self.sender.take() else { return Err(BucketError::GivenUp) };
-        while !sender.is_finished() {
-            if (self.give_up)() {
-                self.is_given_up.store(true, Ordering::SeqCst);
-            }
-            std::thread::sleep(LOOK);
-        }
         sender.join().unwrap_or(Err(BucketError::GivenUp))
     }
 
@@ -136,7 +126,7 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         // Aborts it, if it is not kept.
-        self.is_given_up.store(true, Ordering::SeqCst);
+        self.is_dropped.store(true, Ordering::SeqCst);
         let _ = self.end();
     }
 }
@@ -159,22 +149,6 @@ impl Write for Upload {
     }
 }
 
-/// Waits for it, unless it is given up.
-async fn unless<T>(
-    give_up: &GiveUp,
-    future: impl Future<Output = Result<T, BucketError>>,
-) -> Result<T, BucketError> {
-    tokio::pin!(future);
-    loop {
-        tokio::select! {
-            done = &mut future => return done,
-            () = tokio::time::sleep(LOOK) => if give_up() {
-                return Err(BucketError::GivenUp);
-            }
-        }
-    }
-}
-
 async fn begin(object: &Object) -> Result<MultipartId, BucketError> {
     draft::sweep(object).await?;
     let upload = object.store.create_multipart(&object.path).await;
@@ -188,11 +162,15 @@ async fn begin(object: &Object) -> Result<MultipartId, BucketError> {
 
 /// What sends parts as they come.
 struct Sending {
+    /// For orders.
+    asked: Object,
+    /// For parts, and for their completion, which may take a server as long.
     object: Arc<Object>,
     upload: MultipartId,
+    over: Over,
     /// The most under way.
     most: usize,
-    is_given_up: Arc<AtomicBool>,
+    give_up: GiveUp,
 }
 
 type Sent = Result<(usize, PartId), BucketError>;
@@ -200,18 +178,21 @@ type Sent = Result<(usize, PartId), BucketError>;
 impl Sending {
     /// Completes the upload when that is told, or aborts it.
     async fn send(&self, orders: mpsc::Receiver<Order>) -> Result<(), BucketError> {
-        let Self { object, upload, .. } = self;
-        let sent = match self.send_parts(orders).await {
-            Ok(parts) => {
-                let done = object.store.complete_multipart(&object.path, upload, parts).await;
-                done.map(drop).map_err(|error| object.told(&error))
+        let Self { asked, object, upload, .. } = self;
+        let sent = async {
+            let parts = self.send_parts(orders).await?;
+            if let Over::Claimed(run) = &self.over {
+                claim::check(asked, run).await?;
             }
-            Err(error) => Err(error),
+            let done = object.store.complete_multipart(&object.path, upload, parts).await;
+            done.map(drop).map_err(|error| object.told(&error))
         };
+        // The server may complete what is given up meanwhile: then the object is this, and whole.
+        let sent = unless(&self.give_up, sent).await;
         // Where not even that is possible, the next one there does it.
         let clear = async {
-            if sent.is_ok() || object.store.abort_multipart(&object.path, upload).await.is_ok() {
-                let _ = draft::forget(object).await;
+            if sent.is_ok() || asked.store.abort_multipart(&asked.path, upload).await.is_ok() {
+                let _ = draft::forget(asked).await;
             }
         };
         let _ = tokio::time::timeout(ABORTING, clear).await;
@@ -227,9 +208,6 @@ impl Sending {
         let mut parts: Vec<Option<PartId>> = Vec::new();
         let mut is_whole = false;
         while !is_whole || !under_way.is_empty() {
-            if self.is_given_up.load(Ordering::SeqCst) {
-                return Err(BucketError::GivenUp);
-            }
             tokio::select! {
                 Some(done) = under_way.join_next(), if !under_way.is_empty() => {
                     let (index, part) = done.map_err(|_| BucketError::GivenUp)??;
@@ -252,7 +230,6 @@ impl Sending {
                     Some(Order::Complete) => is_whole = true,
                     None => return Err(BucketError::GivenUp),
                 },
-                () = tokio::time::sleep(LOOK) => {}
             }
         }
         parts.into_iter().collect::<Option<_>>().ok_or(BucketError::GivenUp)
@@ -261,14 +238,15 @@ impl Sending {
 
 /// Sends one part; those that are there already stay there while it is tried again.
 async fn send_part(object: &Object, upload: &MultipartId, index: usize, bytes: Vec<u8>) -> Sent {
+    let limit = Patience::for_bytes(bytes.len()).request;
     let payload = PutPayload::from(bytes);
-    let mut tries = 0;
+    let (mut tries, since) = (0, Instant::now());
     loop {
         tries += 1;
         match object.store.put_part(&object.path, upload, index, payload.clone()).await {
             Ok(part) => return Ok((index, part)),
             Err(error) => match object.told(&error) {
-                BucketError::Other { .. } if tries < TRIES => {}
+                BucketError::Other { .. } if tries < TRIES && since.elapsed() < limit => {}
                 told => return Err(told),
             },
         }

@@ -1,24 +1,39 @@
 //! Where S3 is left out (cargo feature `s3`), as for phones: what asks for it is told so.
 
-use super::{Address, BucketError};
+use super::{Address, BucketError, GiveUp, Over};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Write};
 
-pub fn check(_object: &Address) -> Result<(), BucketError> {
+pub fn check(_object: &Address, _give_up: &GiveUp) -> Result<(), BucketError> {
     Err(BucketError::Without)
 }
 
-pub fn exists(_object: &Address) -> Result<bool, BucketError> {
+pub fn exists(_object: &Address, _give_up: &GiveUp) -> Result<bool, BucketError> {
     Err(BucketError::Without)
 }
 
-pub fn remove(_object: &Address) -> Result<(), BucketError> {
+pub fn remove(_object: &Address, _own: &Claim, _give_up: &GiveUp) -> Result<(), BucketError> {
     Err(BucketError::Without)
 }
 
-/// Tells whether an upload is to be given up.
-pub type GiveUp = Box<dyn Fn() -> bool + Send>;
+/// Never made.
+#[derive(Debug)]
+pub struct Claim(Infallible);
+
+impl Claim {
+    pub fn take(
+        _address: &Address,
+        _give_up: &GiveUp,
+        _tells: impl Fn(&str),
+    ) -> Result<Self, BucketError> {
+        Err(BucketError::Without)
+    }
+
+    pub fn run(&self) -> &str {
+        match self.0 {}
+    }
+}
 
 /// Never made.
 pub struct Upload(Infallible);
@@ -27,7 +42,7 @@ impl Upload {
     pub fn begin(
         _object: &Address,
         _bytes: u64,
-        _replace: bool,
+        _over: Over,
         _give_up: GiveUp,
     ) -> Result<Self, BucketError> {
         Err(BucketError::Without)
@@ -52,7 +67,7 @@ impl Write for Upload {
 pub struct Download(Infallible);
 
 impl Download {
-    pub fn begin(_object: &Address) -> Result<(File, Self), BucketError> {
+    pub fn begin(_object: &Address, _give_up: &GiveUp) -> Result<(File, Self), BucketError> {
         Err(BucketError::Without)
     }
 

@@ -20,6 +20,9 @@ pub struct ExportArguments {
     /// With it: not at low priority.
     #[arg(long, hide = true, requires = "beside_job")]
     pub urgent: bool,
+    /// In a bucket: only if the claim there is that of this run.
+    #[arg(long, hide = true, value_name = "RUN")]
+    pub claim: Option<String>,
     /// For whom it is encrypted.
     #[command(flatten)]
     pub recipients: RecipientArguments,

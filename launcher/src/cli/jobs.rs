@@ -1,8 +1,10 @@
 //! What run and restart take, and the settings of jobs.
 
+use super::StoreArguments;
 use super::values::{baseline, bytes, pinned, signal};
 use crate::client::commits::OnCommit;
 use crate::client::last_checkpoint::LastCheckpoint;
+use crate::interrupts::Held;
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
 use protocol::cluster::baseline::Baseline;
@@ -43,6 +45,9 @@ pub struct RunArguments {
     /// What of the file system is the job's.
     #[command(flatten)]
     pub files: FileArguments,
+    /// Where it is kept between two runs.
+    #[command(flatten)]
+    pub store: StoreArguments,
     /// How the job is kept.
     #[command(flatten)]
     pub options: JobOptions,
@@ -224,6 +229,9 @@ pub struct JobOptions {
     /// Where another command wants to know of each checkpoint.
     #[arg(skip)]
     pub commits: Option<OnCommit>,
+    /// Signals that another command has held up: the job's session lets them come.
+    #[arg(skip)]
+    pub held: Held,
     /// Tell of each checkpoint on standard error, even where that is no terminal.
     #[arg(long, short)]
     pub verbose: bool,

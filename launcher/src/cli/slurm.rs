@@ -1,6 +1,6 @@
 //! The command line of `ckptd slurm`.
 
-use super::{RunArguments, StoreArguments};
+use super::RunArguments;
 use clap::{Args, Subcommand};
 use std::time::Duration;
 
@@ -36,6 +36,9 @@ Exit status: that of the job; 125 where ckptd failed.")]
         #[arg(long, value_name = "N", default_value_t = 0)]
         spare: usize,
     },
+    /// End what 'ckptd slurm run' has started, once that is killed.
+    #[command(hide = true)]
+    Guard,
 }
 
 /// Arguments of `ckptd slurm run`.
@@ -44,9 +47,6 @@ pub struct SlurmRunArguments {
     /// How long agents may take to come up on all nodes: a number with s, m, h or d.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     pub wait: Duration,
-    /// Where the job is kept.
-    #[command(flatten)]
-    pub store: StoreArguments,
     /// Put the batch job into the queue again after that.
     #[arg(long, requires = "store")]
     pub requeue: bool,

@@ -1,15 +1,16 @@
 //! Where a job is kept between two runs.
 
 use super::archives::RecipientArguments;
+use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
 
 /// Where a job is kept between two runs.
 #[derive(Debug, Default, Args)]
 pub struct StoreArguments {
-    /// Where the job is kept when its time is over: a folder that all allocations see, or s3://BUCKET/PREFIX. At the signal
-    /// of --checkpoint-on [default: USR1], a last checkpoint is taken and goes there. The same command goes on from it, on
-    /// other nodes and another number of them.
+    /// Where the job is kept when its time is over: a folder that all machines see, or s3://BUCKET/PREFIX. At the signal of
+    /// --checkpoint-on [default: USR1], a last checkpoint is taken and goes there. The same command goes on from it, on other
+    /// machines and another number of them.
     ///
     /// For S3, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_ENDPOINT_URL for another server than Amazon's.
     #[arg(long, value_name = "WHERE")]
@@ -29,4 +30,26 @@ pub struct StoreArguments {
     /// The file with your secret key, of age or SSH, to go on from what is encrypted there; may be repeated.
     #[arg(long, value_name = "FILE", requires = "store")]
     pub identity: Vec<PathBuf>,
+}
+
+impl StoreArguments {
+    /// These; none are left, so that what runs the job then does not ask again.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    /// Refuses keys for what is nowhere.
+    ///
+    /// # Errors
+    /// Where there are keys, and no store.
+    pub fn refuse_lone_keys(&self) -> Result<(), Failure> {
+        let RecipientArguments { recipient, recipients_file } = &self.recipients;
+        match self.store.is_some() || (recipient.is_empty() && recipients_file.is_empty()) {
+            true => Ok(()),
+            false => Err(Failure::Usage(
+                "wrong usage: --recipient is for what is in a --store".to_owned(),
+            )),
+        }
+    }
 }

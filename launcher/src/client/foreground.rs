@@ -8,6 +8,7 @@ use super::link::{Link, LinkError, LinkSender};
 use super::refusal::{refusal, unexpected};
 use super::{LOST_LIMIT, LOST_RETRY};
 use crate::failure::Failure;
+use crate::interrupts::Held;
 use crate::out::{print, resume_command};
 use crate::session::signals;
 use crate::session::sink::Sink;
@@ -80,6 +81,8 @@ pub struct Foreground {
     pub last: Option<LastCheckpoint>,
     /// Who wants to know of each checkpoint.
     pub commits: Option<OnCommit>,
+    /// Signals that were held up until now.
+    pub held: Held,
 }
 
 /// Runs a job until it ends; its exit status. A hangup ends only this command.
@@ -138,6 +141,7 @@ impl Screen {
         let failed = |error: &dyn std::fmt::Display| Failure::of(&what, error);
         let (signal_sender, signals) = mpsc::unbounded_channel();
         signals::watch(&signal_sender).map_err(|error| failed(&error))?;
+        want.held.release();
         let (sender, answers) = connect(&want.host, &want.ask).map_err(|error| failed(&error))?;
         let (typed_sender, typed) = mpsc::channel(4);
         let user = user_output().map_err(|error| failed(&error))?;

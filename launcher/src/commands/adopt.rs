@@ -3,6 +3,7 @@
 use super::{Context, is_loud, telling};
 use crate::cli::{AdoptArguments, EngineSetting};
 use crate::failure::Failure;
+use crate::interrupts::Held;
 use crate::jobs::JobSettings;
 use crate::session::{self, Begin, Session};
 use protocol::launch::AdoptSpec;
@@ -43,6 +44,7 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
             resume: context.resume_command(job.name()),
             last: arguments.options.last_checkpoint(),
             commits: None,
+            held: Held::default(),
         },
         context.start_agent,
     )

@@ -6,6 +6,7 @@ use crate::cli::JobOptions;
 use crate::client::foreground::{self, Foreground, Host, InputFrom};
 use crate::client::launcher::{AskError, ask_beginning, socket};
 use crate::failure::Failure;
+use crate::interrupts::Held;
 use crate::jobs::{self, JobFolder};
 use crate::session;
 use protocol::cluster::client::Ask;
@@ -34,6 +35,7 @@ pub fn perform(context: &Context, wanted: &str) -> Result<u8, Failure> {
         dir: context.asked_dir.clone(),
         last: None,
         commits: None,
+        held: Held::default(),
     })
 }
 

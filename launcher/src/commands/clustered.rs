@@ -163,8 +163,8 @@ fn in_foreground(
     let dir = context.asked_dir.clone();
     let host = cluster.host();
     let (loud, last) = (is_loud(options), options.last_checkpoint());
-    let commits = options.commits.clone();
-    foreground::run(Foreground { host, what, ask, input, loud, dir, last, commits })
+    let (commits, held) = (options.commits.clone(), options.held.clone());
+    foreground::run(Foreground { host, what, ask, input, loud, dir, last, commits, held })
 }
 
 fn is_changed(options: &JobOptions) -> bool {

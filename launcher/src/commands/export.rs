@@ -4,10 +4,10 @@ mod images;
 mod of_cluster;
 mod output;
 
-use super::interrupts::Interrupts;
 use super::{Context, dmtcp, target};
 use crate::cli::ExportArguments;
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::jobs::{self, JobFolder};
 use crate::recipients::{KeyError, Recipients, Sealing};
 use crate::text;
@@ -33,7 +33,7 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
     if arguments.beside_job {
         stand_back(arguments.urgent).map_err(|error| Failure::of(&what, error))?;
     }
-    let target = Target::of(file, arguments.replace).map_err(|error| Failure::of(&what, error))?;
+    let target = Target::of(arguments).map_err(|error| Failure::of(&what, error))?;
     if let Some(cluster) = context.cluster_of(name)? {
         return of_cluster::perform(context, &cluster, wanted, &target, recipients);
     }

@@ -5,12 +5,12 @@ mod promoted;
 mod to_cluster;
 
 use super::export::bytes_bar;
-use super::interrupts::Interrupts;
 use super::{Context, print};
-use crate::bucket::{Address, BucketError, Download};
+use crate::bucket::{Address, BucketError, Download, GiveUp};
 use crate::cli::ImportArguments;
 use crate::client::link::LinkError;
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::jobs::{Incoming, JobError, JobRecord, RecordError, Wanted};
 use crate::recipients::{Identities, KeyError, Opened};
 use ckpt_agent::images::CopyError;
@@ -34,9 +34,11 @@ pub struct Wish<'a> {
 
 /// The exit status; that of a signal if one came.
 pub fn perform(context: &Context, arguments: &ImportArguments) -> Result<u8, Failure> {
-    match bring(context, arguments)? {
+    // Before threads are made.
+    let mut interrupts = Interrupts::hold()?;
+    match bring(context, arguments, &mut interrupts)? {
         Brought::Interrupted(signal) => Ok(128 + signal),
-        Brought::Job { name, checkpoint } => {
+        Brought::Job { name, checkpoint, .. } => {
             let resume = context.resume_command(&name);
             eprintln!("ckptd: checkpoint {checkpoint} is here; go on from it with: {resume}");
             print(&format!("{name}\n"))?;
@@ -53,24 +55,32 @@ pub enum Brought {
         name: String,
         /// Its checkpoint.
         checkpoint: u64,
+        /// A signal that came too late to interrupt it.
+        signal: Option<u8>,
     },
     /// A signal came.
     Interrupted(u8),
 }
 
-/// Brings a job here.
+/// Brings a job here, unless a signal comes.
 ///
 /// # Errors
 /// Archives that are not taken.
-pub fn bring(context: &Context, arguments: &ImportArguments) -> Result<Brought, Failure> {
+pub fn bring(
+    context: &Context,
+    arguments: &ImportArguments,
+    interrupts: &mut Interrupts,
+) -> Result<Brought, Failure> {
     let file = &*arguments.file;
     let what = format!("import {}", file.display());
     let identities =
         Identities::of(&arguments.identity).map_err(|error| Failure::of(&what, error))?;
     let wish = Wish { name: arguments.name.as_deref(), user: arguments.user.as_deref() };
-    // Before threads are made.
-    let mut interrupts = Interrupts::hold()?;
-    let (opened, download) = open(file).map_err(|error| Failure::of(&what, error))?;
+    let give_up = interrupts.give_up().map_err(|error| Failure::of(&what, error))?;
+    let (opened, download) = match open(file, &give_up) {
+        Ok(opened) => opened,
+        Err(error) => return interrupted(interrupts, Failure::of(&what, error)),
+    };
     let from = interrupts.reader(opened).map_err(|error| Failure::of(&what, error))?;
     let bar = bytes_bar(None, file.display().to_string());
     let mut signal = None;
@@ -94,18 +104,25 @@ pub fn bring(context: &Context, arguments: &ImportArguments) -> Result<Brought, 
             Ok(Brought::Interrupted(signal))
         }
         (Err(refusal), None) => Err(Failure::of(what, refusal)),
-        (Ok((name, checkpoint)), _) => Ok(Brought::Job { name, checkpoint }),
+        (Ok((name, checkpoint)), signal) => Ok(Brought::Job { name, checkpoint, signal }),
     }
 }
 
+/// What a failure is whose cause may be a signal.
+fn interrupted(interrupts: &mut Interrupts, failure: Failure) -> Result<Brought, Failure> {
+    let Some(signal) = interrupts.came() else { return Err(failure) };
+    eprintln!("ckptd: {failure}");
+    Ok(Brought::Interrupted(signal))
+}
+
 /// The archive, and what brings it here if it is in a bucket.
-fn open(file: &Path) -> Result<(File, Option<Download>), BucketError> {
+fn open(file: &Path, give_up: &GiveUp) -> Result<(File, Option<Download>), BucketError> {
     if file == Path::new("-") {
         return Ok((io::stdin().as_fd().try_clone_to_owned().map(File::from)?, None));
     }
     match Address::of(file)? {
         Some(object) => {
-            let (opened, download) = Download::begin(&object)?;
+            let (opened, download) = Download::begin(&object, give_up)?;
             Ok((opened, Some(download)))
         }
         None => Ok((File::open(file)?, None)),

@@ -20,7 +20,6 @@ mod gc;
 mod images;
 mod import;
 mod inspect;
-mod interrupts;
 #[cfg(test)]
 mod listing_tests;
 mod login;
@@ -135,7 +134,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
     let context =
         Context { state: StateDir::find(cli.dir.clone())?, asked_dir: cli.dir, start_agent };
     match cli.command {
-        Command::Run(arguments) => return run::perform(&context, arguments),
+        Command::Run(arguments) => return store::kept::perform(&context, arguments),
         Command::Slurm(command) => return slurm::perform(&context, command),
         Command::Adopt(arguments) => return adopt::perform(&context, &arguments),
         Command::Restart(arguments) => return restart::perform(&context, &arguments),

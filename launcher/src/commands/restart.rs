@@ -91,6 +91,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         resume: context.resume_command(name),
         last: arguments.options.last_checkpoint(),
         commits: arguments.options.commits.clone(),
+        held: arguments.options.held.clone(),
     };
     session::run(session, context.start_agent).map_err(|failure| match failure {
         // The engine checks each chunk only as it comes to it.

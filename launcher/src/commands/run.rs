@@ -145,6 +145,7 @@ fn run_here(
         settings,
     )?;
     let (last, commits) = (arguments.options.last_checkpoint(), arguments.options.commits.clone());
+    let held = arguments.options.held.clone();
     let streams = session::launch_streams();
     let launch = LaunchSpec {
         program: arguments.command,
@@ -169,6 +170,7 @@ fn run_here(
             resume: context.resume_command(job.name()),
             last,
             commits,
+            held,
         },
         context.start_agent,
     )

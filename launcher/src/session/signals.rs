@@ -48,9 +48,9 @@ fn real_time() -> std::ops::RangeInclusive<i32> {
 /// # Errors
 /// Where a handler can't be installed.
 pub fn watch(sender: &UnboundedSender<i32>) -> io::Result<()> {
-    let ignored = ignored(&std::fs::read_to_string("/proc/self/status")?);
+    let ignored = set(&std::fs::read_to_string("/proc/self/status")?, "SigIgn:");
     for number in OWN.into_iter().chain(FOREIGN).chain(real_time()) {
-        if ignored & (1 << (number - 1)) != 0 {
+        if has(ignored, number) {
             continue;
         }
         let mut stream = signal(SignalKind::from_raw(number))?;
@@ -62,11 +62,21 @@ pub fn watch(sender: &UnboundedSender<i32>) -> io::Result<()> {
     Ok(())
 }
 
-/// The set of ignored signals in the text of /proc/PID/status (proc_pid_status(5)).
-fn ignored(status: &str) -> u64 {
+/// Whether this process has a handler for a signal, as it has once it was watched for.
+pub fn is_caught(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    has(set(&status, "SigCgt:"), signal)
+}
+
+fn has(set: u64, signal: i32) -> bool {
+    set & (1 << (signal - 1)) != 0
+}
+
+/// A set of signals in the text of /proc/PID/status (proc_pid_status(5)).
+fn set(status: &str, name: &str) -> u64 {
     status
         .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .find_map(|line| line.strip_prefix(name))
         .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
         .unwrap_or(0)
 }
@@ -82,8 +92,11 @@ mod tests {
     }
 
     #[test]
-    fn the_set_of_ignored_signals() {
-        assert_eq!(super::ignored("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"), 0x1001);
-        assert_eq!(super::ignored(""), 0);
+    fn the_sets_of_signals() {
+        let status = "Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t2\n";
+        assert_eq!(super::set(status, "SigIgn:"), 0x1001);
+        assert_eq!(super::set("", "SigIgn:"), 0);
+        let caught = super::set(status, "SigCgt:");
+        assert!(super::has(caught, nix::libc::SIGINT) && !super::has(caught, nix::libc::SIGHUP));
     }
 }

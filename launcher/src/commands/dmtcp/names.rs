@@ -2,7 +2,9 @@
 
 use super::engine;
 use crate::agent::StartAgent;
-use crate::cli::{FileArguments, IntervalSetting, JobOptions, RestartArguments, RunArguments};
+use crate::cli::{
+    FileArguments, IntervalSetting, JobOptions, RestartArguments, RunArguments, StoreArguments,
+};
 use crate::client::launcher::ask_beginning;
 use crate::commands::{Context, restart, run, tell_what_happens};
 use crate::failure::Failure;
@@ -53,6 +55,7 @@ impl Native for Jobs {
             detach: false,
             cpu_baseline: None,
             files: FileArguments::default(),
+            store: StoreArguments::default(),
             options: job_options(),
             command,
         };

@@ -3,8 +3,8 @@
 use crate::client::link::{Link, LinkError};
 use crate::client::refusal::unexpected;
 use crate::cluster::Cluster;
-use crate::commands::interrupts::Interrupts;
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ckpt_agent::images;

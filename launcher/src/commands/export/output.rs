@@ -1,7 +1,8 @@
 //! Where an archive goes.
 
-use crate::bucket::{Address, BucketError, Upload};
-use crate::commands::interrupts::{Interrupts, Pending};
+use crate::bucket::{Address, BucketError, GiveUp, Over, Upload};
+use crate::cli::ExportArguments;
+use crate::interrupts::Interrupts;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -21,8 +22,8 @@ pub enum Target<'a> {
     Bucket {
         /// Which one.
         object: Address,
-        /// Whether there may be one already.
-        replace: bool,
+        /// What there may be already.
+        over: Over,
     },
 }
 
@@ -31,12 +32,20 @@ impl<'a> Target<'a> {
     ///
     /// # Errors
     /// Where it is no address of a bucket, and begins as one.
-    pub fn of(path: &'a Path, replace: bool) -> Result<Self, BucketError> {
+    pub fn of(arguments: &'a ExportArguments) -> Result<Self, BucketError> {
+        let (path, replace) = (&*arguments.file, arguments.replace);
         if path == Path::new("-") {
             return Ok(Self::Standard);
         }
         Ok(match Address::of(path)? {
-            Some(object) => Self::Bucket { object, replace },
+            Some(object) => {
+                let over = match (&arguments.claim, replace) {
+                    (Some(run), _) => Over::Claimed(run.clone()),
+                    (None, true) => Over::Anything,
+                    (None, false) => Over::Nothing,
+                };
+                Self::Bucket { object, over }
+            }
             None => Self::File { path, replace },
         })
     }
@@ -68,10 +77,12 @@ impl<'a> Target<'a> {
                 let path = path.to_path_buf();
                 Ok(Output::File { unfinished, path, replace: *replace })
             }
-            Self::Bucket { object, replace } => {
-                let pending = interrupts.map(Interrupts::pending).transpose()?;
-                let give_up = move || pending.as_ref().is_some_and(Pending::any);
-                let upload = Upload::begin(object, bytes, *replace, Box::new(give_up));
+            Self::Bucket { object, over } => {
+                let give_up = match interrupts {
+                    Some(interrupts) => interrupts.give_up()?,
+                    None => GiveUp::when(|| false),
+                };
+                let upload = Upload::begin(object, bytes, over.clone(), give_up);
                 let upload = upload.map_err(io::Error::other)?;
                 Ok(Output::Bucket(Box::new(upload)))
             }

@@ -1,16 +1,16 @@
 //! The coordinator and the agents of an allocation.
 
 use super::allocation::Allocation;
+use super::ending::{self, OF_COORDINATOR, Process};
+use super::guard::Guard;
 use crate::client::refusal::unexpected;
 use crate::cluster::{Cluster, coordinator_folder};
-use crate::commands::interrupts::Interrupts;
 use crate::failure::Failure;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, Uid, User};
+use crate::interrupts::Interrupts;
+use nix::sys::signal::Signal;
+use nix::unistd::{Uid, User};
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::powers::{Powers, SpeaksFor};
-use serde_json::Value;
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -20,8 +20,6 @@ use std::time::{Duration, Instant};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long daemons may take to end.
-const ENDING: Duration = Duration::from_secs(15);
 /// What a script asks for the ranks of its own steps: agents are one a node, and take all of it.
 const OF_OTHER_STEPS: [&str; 10] = [
     "SLURM_CPU_BIND",
@@ -37,8 +35,6 @@ const OF_OTHER_STEPS: [&str; 10] = [
 ];
 /// How srun tells that a task has ended with a failure.
 const AN_END: &str = "Exited with exit code";
-/// What ends the coordinator, to which SIGTERM never comes.
-const OF_COORDINATOR: Signal = Signal::SIGINT;
 /// How long members may take to join with the token.
 const TOKEN_VALID_S: u64 = 3600;
 /// Of what the agents' step has said, so many lines are told.
@@ -50,6 +46,8 @@ pub struct Daemons {
     coordinator: Child,
     /// srun, which ends with its agents.
     agents: Child,
+    /// Ends both where this process is killed.
+    _guard: Guard,
 }
 
 impl Daemons {
@@ -64,11 +62,21 @@ impl Daemons {
         interrupts: &Interrupts,
     ) -> Result<Self, Failure> {
         let own = std::env::current_exe().map_err(|error| Failure::of("find ckptd", error))?;
+        let unguarded = |error| Failure::of("start a guard", error);
+        let mut guard = Guard::start(&own, folder, interrupts).map_err(unguarded)?;
         let mut coordinator = start_coordinator(&own, folder, interrupts)?;
-        let agents = token(folder, allocation.nodes.len())
+        let agents = guard
+            .coordinator_is(&coordinator)
+            .map_err(unguarded)
+            .and_then(|()| token(folder, allocation.nodes.len()))
             .and_then(|token| start_agents(&own, folder, (allocation, spares), &token, interrupts));
         match agents {
-            Ok(agents) => Ok(Self { folder: folder.to_owned(), coordinator, agents }),
+            Ok(agents) => {
+                let told = guard.agents_are(&agents).map_err(unguarded);
+                let daemons =
+                    Self { folder: folder.to_owned(), coordinator, agents, _guard: guard };
+                told.map(|()| daemons)
+            }
             Err(error) => {
                 end(&mut coordinator, OF_COORDINATOR);
                 Err(error)
@@ -92,7 +100,7 @@ impl Daemons {
             if let Some(signal) = interrupts.came() {
                 return Ok(Some(signal));
             }
-            let there = self.members(what)?;
+            let there = ending::members(&self.folder, what)?;
             let names = allocation.names().into_iter().filter(|name| !there.contains(*name));
             let mut missing: Vec<String> = names.map(str::to_owned).collect();
             if missing.is_empty() {
@@ -115,16 +123,6 @@ impl Daemons {
             let said = self.agents_said();
             return Err(Failure::of(what, format!("{}: {cause}{said}", missing.join(", "))));
         }
-    }
-
-    fn members(&self, what: &str) -> Result<BTreeSet<String>, Failure> {
-        let cluster = Cluster::of_coordinator(&coordinator_folder(&self.folder))?;
-        let nodes = cluster.listing(what, &Ask::Nodes)?;
-        let alive = |node: &Value| {
-            let is_alive = node.get("state").and_then(Value::as_str) == Some("alive");
-            node.get("name").and_then(Value::as_str).filter(|_| is_alive).map(str::to_owned)
-        };
-        Ok(nodes.as_array().into_iter().flatten().filter_map(alive).collect())
     }
 
     /// The last lines of the agents' step, but those about what goes well.
@@ -150,79 +148,21 @@ impl Daemons {
             .chain([self.agents_said(), "\n".to_owned()])
             .collect()
     }
-
-    /// Ends them, agents first: each removes what it has on its node. They are asked to leave, since srun kills outright
-    /// what it is told to end.
-    fn end(&mut self) {
-        let until = Instant::now() + ENDING;
-        // Some may still be on their way here.
-        while matches!(self.agents.try_wait(), Ok(None)) && Instant::now() < until {
-            if self.let_leave(until).is_err() {
-                break;
-            }
-            std::thread::sleep(LOOK);
-        }
-        end(&mut self.agents, Signal::SIGTERM);
-        end(&mut self.coordinator, OF_COORDINATOR);
-    }
-
-    /// Jobs go first: who leaves would have their images copied to others.
-    fn let_leave(&self, until: Instant) -> Result<(), Failure> {
-        let cluster = Cluster::of_coordinator(&coordinator_folder(&self.folder))?;
-        let jobs = cluster.listing("end the jobs", &Ask::Jobs)?;
-        for job in jobs.as_array().into_iter().flatten() {
-            let Some(job) = job.get("id").and_then(Value::as_str) else { continue };
-            let job = job.to_owned();
-            ask_until(&cluster, &Ask::Stop { job: job.clone(), checkpoint: false }, until);
-            ask_until(&cluster, &Ask::Remove { job }, until);
-        }
-        let members = self.members("end the agents")?;
-        std::thread::scope(|scope| {
-            for node in members.iter().filter_map(|name| name.parse().ok()) {
-                let (cluster, ask) = (&cluster, Ask::Leave { node: Some(node) });
-                scope.spawn(move || ask_until(cluster, &ask, until));
-            }
-        });
-        Ok(())
-    }
-}
-
-/// Asks for something and waits for the answer, whatever it is: what has not been done then ends with the step.
-fn ask_until(cluster: &Cluster, ask: &Ask, until: Instant) {
-    let Ok(mut link) = cluster.open(ask) else { return };
-    let _ = link.next_within(until.saturating_duration_since(Instant::now()));
 }
 
 impl Drop for Daemons {
     fn drop(&mut self) {
-        self.end();
+        let [coordinator, agents] =
+            [&self.coordinator, &self.agents].map(|child| Process::of(child.id()));
+        ending::end(&self.folder, &coordinator, Some(&agents));
+        let _ = (self.agents.wait(), self.coordinator.wait());
     }
 }
 
 /// Ends a child in order by that signal, or after a while in any case.
 fn end(child: &mut Child, signal: Signal) {
-    if matches!(child.try_wait(), Ok(Some(_))) {
-        return;
-    }
-    if let Ok(pid) = i32::try_from(child.id()) {
-        let _ = kill(Pid::from_raw(pid), signal);
-    }
-    if !wait_for(child) {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-}
-
-/// Whether a child has ended, for which it has a while.
-fn wait_for(child: &mut Child) -> bool {
-    let until = Instant::now() + ENDING;
-    while matches!(child.try_wait(), Ok(None)) {
-        if Instant::now() > until {
-            return false;
-        }
-        std::thread::sleep(LOOK);
-    }
-    true
+    Process::of(child.id()).end(signal);
+    let _ = child.wait();
 }
 
 /// Nodes whose tasks have ended with a failure, as srun tells: `srun: error: NODE: task 1: Exited with exit code 125`.

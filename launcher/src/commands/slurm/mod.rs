@@ -1,23 +1,26 @@
 //! `ckptd slurm`: a cluster of the nodes of an allocation, for one job.
 
 mod agent;
+mod allocated;
 mod allocation;
 mod daemons;
-mod kept;
+mod ending;
+mod guard;
 mod notice;
 mod store;
 
-use super::interrupts::Interrupts;
+use super::store::kept::Awaited;
+use super::store::{Store, kept};
 use super::{Context, run};
-use crate::cli::{EngineSetting, RunArguments, SlurmCommand, SlurmRunArguments, THEN_EXIT};
+use crate::cli::{EngineSetting, RunArguments, SlurmCommand, SlurmRunArguments};
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::failure::Failure;
+use crate::interrupts::{Held, Interrupts};
 use crate::jobs::StateDir;
 use crate::mpi::Sharing;
+use allocated::{End, run_from};
 use allocation::Allocation;
 use daemons::Daemons;
-use kept::End;
-use nix::sys::signal::Signal;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -28,6 +31,7 @@ pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> 
     match command {
         SlurmCommand::Run(arguments) => run_in_allocation(context, *arguments),
         SlurmCommand::Agent { slots, spare } => agent::perform(context, &slots, spare),
+        SlurmCommand::Guard => guard::perform(context),
     }
 }
 
@@ -48,52 +52,64 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
         let by = ["mpirun".into(), "-n".into(), ranks.to_string().into()];
         arguments.run.command.splice(0..0, by);
     }
-    let options = &mut arguments.run.options;
-    let signal = options.checkpoint_on.unwrap_or(nix::libc::SIGUSR1);
-    let then_exit = options.then_exit.unwrap_or(THEN_EXIT);
-    let last = LastCheckpoint::new(signal, then_exit);
     // Without a store, what is told at the end is for the job, unless it is asked for.
-    let is_awaited = arguments.store.store.is_some() || options.checkpoint_on.is_some();
+    let kept = arguments.run.store.take();
+    let is_awaited = kept.store.is_some() || arguments.run.options.checkpoint_on.is_some();
+    let awaited = Awaited::of(&arguments.run.options);
     if is_awaited {
-        options.last = Some(last.clone());
+        arguments.run.options.last = Some(awaited.last.clone());
     }
-    let name = arguments.run.name.as_deref();
-    let store = store::open(&arguments.store, name)?.map(Arc::new);
-    let awaited = Signal::try_from(signal).ok().filter(|_| is_awaited);
     // Until the job is there, what comes ends all in order.
-    let mut interrupts = Interrupts::hold_also(awaited)?;
-    let folder = Folder::make(context, &allocation)?;
-    let mut daemons = Daemons::start(&allocation, arguments.spare, &folder.0, &interrupts)?;
-    let mut came = daemons.wait_for_members(&allocation, arguments.wait, &mut interrupts)?;
-    let mut end = End { status: Ok(then_exit), is_cut_off: false };
-    if came.is_none() {
-        let inside = folder.inside(context)?;
-        came = interrupts.came();
-        drop(interrupts);
-        if came.is_none() {
-            end = match &store {
-                Some(store) => {
-                    kept::run_from(&inside, store, arguments.run, &last, daemons.agents_log())
-                }
-                None => run::perform(&inside, arguments.run).into(),
-            };
+    let mut interrupts = if is_awaited { awaited.hold() } else { Interrupts::hold() }?;
+    let store = store::open(&kept, arguments.run.name.as_deref(), &interrupts);
+    let (requeues, last) = (arguments.requeue, &awaited.last);
+    let end = match (store, interrupts.came()) {
+        (_, Some(signal)) => End::Of(kept::End::At(signal)),
+        (Err(failure), None) => return Err(failure),
+        (Ok(store), None) => run_on(context, &allocation, arguments, store, last, interrupts)?,
+    };
+    let (status, is_told) = match end {
+        End::Of(kept::End::At(came)) => {
+            (Ok(awaited.status_at(came)), is_awaited && awaited.is(came))
         }
-    }
-    if end.status.is_err() {
-        eprint!("{}", daemons.said());
-    }
-    drop(daemons);
-    drop(folder);
-    let was_told = came.is_some_and(|came| is_awaited && i32::from(came) == signal);
-    // Who cancels a job sends the same signals as who preempts it.
-    let is_cut_off = end.is_cut_off && allocation.is_running();
-    if arguments.requeue && (was_told || is_cut_off || last.is_taken()) {
+        End::Of(kept::End::Of(status)) => (status, last.is_taken()),
+        // Who cancels a job sends the same signals as who preempts it.
+        End::CutOff(status) => (status, last.is_taken() || allocation.is_running()),
+    };
+    if requeues && is_told {
         requeue(&allocation)?;
     }
-    match came {
-        Some(came) if !was_told => Ok(came.saturating_add(128)),
-        _ => end.status,
+    status
+}
+
+/// Starts daemons on the nodes, and runs the job there.
+fn run_on(
+    context: &Context,
+    allocation: &Allocation,
+    mut arguments: SlurmRunArguments,
+    store: Option<Store>,
+    last: &LastCheckpoint,
+    mut interrupts: Interrupts,
+) -> Result<End, Failure> {
+    let folder = Folder::make(context, allocation)?;
+    let mut daemons = Daemons::start(allocation, arguments.spare, &folder.0, &interrupts)?;
+    if let Some(came) = daemons.wait_for_members(allocation, arguments.wait, &mut interrupts)? {
+        return Ok(End::Of(kept::End::At(came)));
     }
+    let inside = folder.inside(context)?;
+    let end = match store.map(Arc::new) {
+        Some(store) => {
+            run_from(&inside, &store, (arguments.run, interrupts), last, daemons.agents_log())
+        }
+        None => {
+            arguments.run.options.held = Held::of(interrupts);
+            End::Of(kept::End::Of(run::perform(&inside, arguments.run)))
+        }
+    };
+    if end.is_failure() {
+        eprint!("{}", daemons.said());
+    }
+    Ok(end)
 }
 
 /// What makes no sense where the cluster ends with its job.
@@ -163,11 +179,16 @@ fn must_be_private(folder: &Path) -> io::Result<()> {
     Err(io::Error::other("it is there already, and not this user's alone"))
 }
 
+/// Removes the folder, once nobody uses it any more.
+fn remove(folder: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(folder) {
+        eprintln!("ckptd: {} can't be removed: {error}", folder.display());
+    }
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("ckptd: {} can't be removed: {error}", self.0.display());
-        }
+        remove(&self.0);
     }
 }
 

@@ -3,12 +3,17 @@
 use crate::cli::StoreArguments;
 use crate::commands::store::Store;
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 
 /// The store, if one is asked for: of a job of that name, else called as Slurm calls it.
 ///
 /// # Errors
 /// As [`Store::of`]; where this is no node of the allocation.
-pub fn open(arguments: &StoreArguments, name: Option<&str>) -> Result<Option<Store>, Failure> {
+pub fn open(
+    arguments: &StoreArguments,
+    name: Option<&str>,
+    interrupts: &Interrupts,
+) -> Result<Option<Store>, Failure> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let name = name.map(str::to_owned).or_else(|| variable("SLURM_JOB_NAME"));
     let name = name.unwrap_or_default();
@@ -21,5 +26,5 @@ pub fn open(arguments: &StoreArguments, name: Option<&str>) -> Result<Option<Sto
         let cause = "this is none of its nodes: call it in a script of sbatch";
         return Err(Failure::of("keep a job of an allocation", cause));
     }
-    Store::of(arguments, &name)
+    Store::of(arguments, &name, interrupts)
 }

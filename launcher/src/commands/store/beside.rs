@@ -167,8 +167,11 @@ impl Inner {
             command.arg("--dir").arg(dir);
         }
         command.args(["export", "--replace", "--beside-job"]).args(options);
+        if let Some(run) = self.store.place.claim() {
+            command.args(["--claim", run]);
+        }
         command.args(recipients(&self.store.recipients)).arg("--");
-        command.arg(format!("{}@{checkpoint}", self.store.name)).arg(draft.target());
+        command.arg(format!("{}@{checkpoint}", self.store.here)).arg(draft.target());
         let errors = said.try_clone().map_err(cause)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         // What is typed is for the job.

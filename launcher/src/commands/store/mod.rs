@@ -1,28 +1,60 @@
 //! Where a job is kept between two runs, such as two allocations: an archive of its newest checkpoint.
 //!
 //! - `place`: a folder (`folder`) or a bucket of S3.
+//! - `kept`: how a job runs that is kept.
 //! - `beside`: checkpoints that go there while the job runs; which ones, `turns` decides.
 
 mod beside;
 mod folder;
+pub mod kept;
 mod place;
 mod turns;
 
 pub use beside::Beside;
 
 use super::import::Brought;
-use super::{Context, export, import};
+use super::{Context, clustered, export, import};
 use crate::cli::{ExportArguments, ImportArguments, RecipientArguments, StoreArguments};
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::jobs::check_name;
 use crate::recipients::{Identities, Recipients};
 use place::{Draft, Place};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+
+/// Names and ids of all jobs that are here.
+fn taken_names(context: &Context) -> Result<BTreeSet<String>, Failure> {
+    let own = context.state.jobs(|_| {})?;
+    let mut names: BTreeSet<String> =
+        own.iter().flat_map(|job| [job.name().to_owned(), job.id().to_owned()]).collect();
+    if let Some(cluster) = context.cluster()? {
+        let listed = clustered::jobs(&cluster)?;
+        for job in listed.as_array().into_iter().flatten() {
+            let words = ["name", "id"].into_iter().filter_map(|key| job.get(key)?.as_str());
+            names.extend(words.map(str::to_owned));
+        }
+    }
+    Ok(names)
+}
+
+/// What a store has of a job.
+pub enum Found {
+    /// Nothing: it is to begin.
+    Nothing,
+    /// The job, which is here now.
+    Job,
+    /// A signal came, before that was known or the job was here.
+    Interrupted(u8),
+}
 
 /// Where a job is kept.
 #[derive(Debug)]
 pub struct Store {
+    /// What the job is called there.
     name: String,
+    /// What it is called here.
+    here: String,
     place: Place,
     every: Option<u32>,
     recipients: RecipientArguments,
@@ -30,21 +62,17 @@ pub struct Store {
 }
 
 impl Store {
-    /// Of a job of that name; `None`: it is not to be kept.
+    /// Of a job of that name; `None`: it is not to be kept. What waits for the store ends when a signal comes.
     ///
     /// # Errors
     /// Where the job has no fit name, the store can't be written to, or keys are none.
-    pub fn of(arguments: &StoreArguments, name: &str) -> Result<Option<Self>, Failure> {
+    pub fn of(
+        arguments: &StoreArguments,
+        name: &str,
+        interrupts: &Interrupts,
+    ) -> Result<Option<Self>, Failure> {
         let StoreArguments { store, store_every, recipients, identity } = arguments;
-        let Some(place) = store else {
-            let has_keys =
-                !recipients.recipient.is_empty() || !recipients.recipients_file.is_empty();
-            if has_keys {
-                let text = "wrong usage: --recipient is for what is in a --store";
-                return Err(Failure::Usage(text.to_owned()));
-            }
-            return Ok(None);
-        };
+        let Some(place) = store else { return arguments.refuse_lone_keys().map(|()| None) };
         if let Err(error) = check_name(name) {
             return Err(Failure::Usage(format!(
                 "wrong usage: {name:?}: {error}: with --store, give the job a --name"
@@ -55,49 +83,80 @@ impl Store {
         let recipients_there = Recipients::named(recipients);
         recipients_there.map_err(|error| Failure::of(what(), error))?;
         Identities::of(identity).map_err(|error| Failure::of(what(), error))?;
+        let give_up = interrupts.give_up().map_err(|error| Failure::of(what(), error))?;
         Ok(Some(Self {
             name: name.to_owned(),
-            place: Place::of(place, name)?,
+            here: name.to_owned(),
+            place: Place::of(place, name, &give_up)?,
             every: *store_every,
             recipients: recipients.clone(),
             identity: identity.clone(),
         }))
     }
 
-    /// What the job is called.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// The same, where other jobs may be: the job gets a name here that none of them has. One that a killed run has left
+    /// stays as it is: whether it or what is in the store is newer is not known.
+    ///
+    /// # Errors
+    /// Where jobs can't be listed.
+    pub fn beside_others(mut self, context: &Context) -> Result<Self, Failure> {
+        let taken = taken_names(context)?;
+        let mut number = 1_u32;
+        while taken.contains(&self.here) {
+            number += 1;
+            self.here = format!("{}.{number}", self.name);
+        }
+        if number > 1 {
+            let (name, here) = (&self.name, &self.here);
+            eprintln!("ckptd: a job {name} is here already: this one is called {here} here");
+        }
+        Ok(self)
+    }
+
+    /// What the job is called here.
+    pub fn here(&self) -> &str {
+        &self.here
     }
 
     /// Whether there is something to go on from.
     ///
     /// # Errors
     /// Where the store does not tell: a job that began anew would overwrite it.
-    pub fn has_job(&self) -> Result<bool, Failure> {
-        let what = || format!("look for {}", self.place.archive().display());
-        self.place.has_archive().map_err(|error| Failure::of(what(), error))
+    fn has_job(&self, interrupts: &Interrupts) -> Result<bool, Failure> {
+        let found = interrupts.give_up().and_then(|give_up| self.place.has_archive(&give_up));
+        found.map_err(|error| {
+            Failure::of(format!("look for {}", self.place.archive().display()), error)
+        })
     }
 
-    /// Brings the job here.
+    /// Brings the job here, if it is kept.
     ///
     /// # Errors
-    /// Archives that are not taken.
-    pub fn bring(&self, context: &Context) -> Result<(), Failure> {
+    /// Stores that do not tell, and archives that are not taken.
+    pub fn bring(&self, context: &Context, interrupts: &mut Interrupts) -> Result<Found, Failure> {
+        match self.has_job(interrupts) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Found::Nothing),
+            Err(failure) => return interrupts.came().map(Found::Interrupted).ok_or(failure),
+        }
         let arguments = ImportArguments {
             file: self.place.archive(),
-            name: Some(self.name.clone()),
+            name: Some(self.here.clone()),
             user: None,
             identity: self.identity.clone(),
         };
-        match import::bring(context, &arguments)? {
-            Brought::Job { checkpoint, .. } => {
+        match import::bring(context, &arguments, interrupts)? {
+            Brought::Job { checkpoint, signal: None, .. } => {
                 let archive = arguments.file.display();
                 eprintln!("ckptd: the job goes on from checkpoint {checkpoint}, kept in {archive}");
-                Ok(())
+                Ok(Found::Job)
             }
-            Brought::Interrupted(signal) => {
-                Err(Failure::of(format!("bring {}", self.name), format!("signal {signal} came")))
+            Brought::Job { signal: Some(signal), .. } => {
+                // As it is in the store.
+                kept::forget(context, &self.here);
+                Ok(Found::Interrupted(signal))
             }
+            Brought::Interrupted(signal) => Ok(Found::Interrupted(signal)),
         }
     }
 
@@ -109,7 +168,7 @@ impl Store {
         let archive = self.place.archive();
         let what = format!("keep {} in {}", self.name, archive.display());
         let draft = self.place.draft().map_err(|error| Failure::of(&what, error))?;
-        let status = export::perform(context, &self.export(&self.name, &draft))?;
+        let status = export::perform(context, &self.export(&draft))?;
         if status != 0 {
             return Err(Failure::of(what, format!("the export ended with {status}")));
         }
@@ -119,13 +178,14 @@ impl Store {
     }
 
     /// What `export` takes for that.
-    fn export(&self, job: &str, draft: &Draft) -> ExportArguments {
+    fn export(&self, draft: &Draft) -> ExportArguments {
         ExportArguments {
-            job: job.to_owned(),
+            job: self.here.clone(),
             file: draft.target(),
             replace: true,
             beside_job: false,
             urgent: false,
+            claim: self.place.claim().map(str::to_owned),
             recipients: self.recipients.clone(),
         }
     }
@@ -135,7 +195,10 @@ impl Store {
     /// # Errors
     /// Where it can't be removed.
     pub fn remove(&self) -> Result<(), Failure> {
-        let what = || format!("remove {}", self.place.archive().display());
-        self.place.remove().map_err(|error| Failure::of(what(), error))
+        let interrupts = Interrupts::hold()?;
+        let removed = interrupts.give_up().and_then(|give_up| self.place.remove(&give_up));
+        removed.map_err(|error| {
+            Failure::of(format!("remove {}", self.place.archive().display()), error)
+        })
     }
 }

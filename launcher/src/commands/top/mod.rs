@@ -8,9 +8,9 @@ mod data;
 mod draw;
 mod screen;
 
-use super::interrupts::Interrupts;
 use super::{Context, print};
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use data::{Picture, Source};
 use draw::View;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};

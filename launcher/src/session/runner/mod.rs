@@ -25,6 +25,7 @@ use crate::client::commits::OnCommit;
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::client::launcher;
 use crate::failure::Failure;
+use crate::interrupts::Held;
 use crate::jobs::{self, JobFolder, JobSettings};
 use crate::text;
 use coordinator::log::LogFile;
@@ -68,6 +69,8 @@ pub struct Session<'a> {
     pub last: Option<LastCheckpoint>,
     /// Who wants to know of each checkpoint.
     pub commits: Option<OnCommit>,
+    /// Signals that were held up until now.
+    pub held: Held,
 }
 
 /// Runs a job until it ends; its exit status.
@@ -100,6 +103,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     let (log_file, history, warning) = jobs::open_log(session.job)?;
     let (signal_sender, mut signals) = mpsc::unbounded_channel();
     signals::watch(&signal_sender).map_err(|error| failed(&error))?;
+    session.held.release();
 
     let (agent_sender, mut agent_events) = mpsc::unbounded_channel();
     let agent = start_agent(

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -29,7 +29,7 @@ print('right' if hashlib.sha256(data).digest() == before else 'wrong')
 const MIB: u64 = 1 << 20;
 
 /// A server of S3, and the network before it.
-struct Bucket {
+pub struct Bucket {
     server: Child,
     port: u16,
     network: Network,
@@ -37,13 +37,15 @@ struct Bucket {
 
 /// A port that leads to the server, until it breaks.
 #[derive(Clone)]
-struct Network {
+pub struct Network {
     port: u16,
     passed: Arc<AtomicU64>,
     /// After so many bytes the connection is cut on which they pass, each once.
     cuts: Arc<Mutex<Vec<u64>>>,
     /// After so many bytes nothing passes any more.
     stalls_at: Arc<AtomicU64>,
+    /// Nothing passes any more once this comes.
+    stalls_with: Arc<Mutex<Option<&'static str>>>,
     stalled: Arc<AtomicUsize>,
 }
 
@@ -55,6 +57,7 @@ impl Network {
             passed: Arc::default(),
             cuts: Arc::default(),
             stalls_at: Arc::new(AtomicU64::new(u64::MAX)),
+            stalls_with: Arc::default(),
             stalled: Arc::default(),
         };
         let own_one = network.clone();
@@ -79,6 +82,7 @@ impl Network {
                 _ => break,
             };
             let passed = self.passed.fetch_add(count as u64, Ordering::SeqCst);
+            self.look(&buffer[..count]);
             if passed >= self.stalls_at.load(Ordering::SeqCst) {
                 self.stalled.fetch_add(1, Ordering::SeqCst);
                 while self.stalls_at.load(Ordering::SeqCst) != u64::MAX {
@@ -99,6 +103,22 @@ impl Network {
         let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
     }
 
+    /// Stalls with what is waited for.
+    fn look(&self, bytes: &[u8]) {
+        let mut with = self.stalls_with.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        if with.is_some_and(has) {
+            *with = None;
+            self.stalls_at.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Nothing passes any more once this comes.
+    pub fn stall_with(&self, text: &'static str) {
+        self.stalled.store(0, Ordering::SeqCst);
+        *self.stalls_with.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }
+
     fn cut_after(&self, more: &[u64]) {
         let passed = self.passed.load(Ordering::SeqCst);
         let cuts = more.iter().map(|more| passed + more).collect();
@@ -114,14 +134,20 @@ impl Network {
         self.stalls_at.store(self.passed.load(Ordering::SeqCst) + more, Ordering::SeqCst);
     }
 
-    fn heal(&self) {
+    /// Whether somebody's bytes wait.
+    pub fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::SeqCst) > 0
+    }
+
+    /// All passes again.
+    pub fn heal(&self) {
         self.stalls_at.store(u64::MAX, Ordering::SeqCst);
     }
 }
 
 impl Bucket {
     /// `None`: there is no server on this machine.
-    fn start() -> Result<Option<Bucket>, Failure> {
+    pub fn start() -> Result<Option<Bucket>, Failure> {
         if !Path::new(SERVER).exists() {
             eprintln!("    skipped: no moto; tests/install installs it");
             return Ok(None);
@@ -136,8 +162,13 @@ impl Bucket {
         Ok(Some(bucket))
     }
 
+    /// The network before it.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
     /// Asks the server itself; the answer's body.
-    fn ask(&self, method: &str, path: &str, body: &[u8]) -> Result<Vec<u8>, Failure> {
+    pub fn ask(&self, method: &str, path: &str, body: &[u8]) -> Result<Vec<u8>, Failure> {
         let mut server = own(TcpStream::connect(("127.0.0.1", self.port)))?;
         let length = body.len();
         let head = format!(
@@ -148,8 +179,9 @@ impl Bucket {
         let mut answer = Vec::new();
         own(server.read_to_end(&mut answer))?;
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(0);
-        let right = answer.starts_with(b"HTTP/1.1 200") || answer.starts_with(b"HTTP/1.0 200");
-        expect(right, || format!("{method} {path}: {}", String::from_utf8_lossy(&answer[..end])))?;
+        let head = String::from_utf8_lossy(&answer[..end]);
+        let right = head.split(' ').nth(1).is_some_and(|status| ["200", "204"].contains(&status));
+        expect(right, || format!("{method} {path}: {head}"))?;
         Ok(answer.split_off(end + 4))
     }
 
@@ -160,7 +192,7 @@ impl Bucket {
     }
 
     /// Nothing but whole archives, so many, and uploads that are not whole.
-    fn expect(&self, archives: usize, uploads: usize) -> Result<(), Failure> {
+    pub fn expect(&self, archives: usize, uploads: usize) -> Result<(), Failure> {
         let unfinished = self.count("/kept?uploads", "<UploadId>")?;
         let objects = self.count("/kept?list-type=2", "<Key>")?;
         // Of each upload there is a note.
@@ -169,14 +201,16 @@ impl Bucket {
         })
     }
 
-    fn command(&self, stage: &Stage, arguments: &[&str]) -> Command {
+    /// A command by whom it is used.
+    pub fn command(&self, stage: &Stage, arguments: &[&str]) -> Command {
         let mut command = stage.command(arguments);
         command.env("AWS_ACCESS_KEY_ID", "a").env("AWS_SECRET_ACCESS_KEY", "b");
         command.env("AWS_ENDPOINT_URL", format!("http://localhost:{}", self.network.port));
         command
     }
 
-    fn output(&self, stage: &Stage, arguments: &[&str]) -> Result<Finished, Failure> {
+    /// The same, to its end.
+    pub fn output(&self, stage: &Stage, arguments: &[&str]) -> Result<Finished, Failure> {
         let output = own(self.command(stage, arguments).stdin(Stdio::null()).output())?;
         Ok(Finished {
             status: output.status,
@@ -188,6 +222,15 @@ impl Bucket {
     /// Exports over a network that stalls in the middle, and sends a signal then.
     fn signalled(&self, stage: &Stage, signal: Signal) -> Result<Option<i32>, Failure> {
         self.network.stall_after(10 * MIB);
+        self.signalled_when_stalled(stage, signal)
+    }
+
+    /// The same, where the network is told already when to stall.
+    fn signalled_when_stalled(
+        &self,
+        stage: &Stage,
+        signal: Signal,
+    ) -> Result<Option<i32>, Failure> {
         let arguments = ["export", "--replace", JOB, "s3://kept/runs/j.ckptd"];
         let mut export = own(self.command(stage, &arguments).stderr(Stdio::null()).spawn())?;
         until("the network stalls", || self.network.stalled.load(Ordering::SeqCst) > 0)?;
@@ -243,6 +286,24 @@ pub fn there_and_back(stage: &Stage) -> Result<(), Failure> {
     expect(ended.out == "right\n", || format!("{ended:?}"))?;
     stage.expect_gone()?;
     damaged(stage, &bucket)
+}
+
+/// An upload whose completion gets no answer is given up at once, and nothing of it is there.
+pub fn completion(stage: &Stage) -> Result<(), Failure> {
+    let Some(bucket) = Bucket::start()? else { return Ok(()) };
+    let running = stage.run(&["sh", "-c", "echo ready; read line"])?;
+    running.wait_for("ready")?;
+    stage.checkpoint()?;
+    // The request with which it is completed.
+    bucket.network.stall_with("POST /kept/runs/j.ckptd?uploadId=");
+    let since = Instant::now();
+    let status = bucket.signalled_when_stalled(stage, Signal::SIGTERM)?;
+    let took = since.elapsed();
+    expect(status == Some(143) && took < Duration::from_secs(10), || {
+        format!("{status:?} after {took:?}")
+    })?;
+    bucket.expect(0, 0)?;
+    running.kill()
 }
 
 /// What was changed or cut there is no job; what is not there is told.

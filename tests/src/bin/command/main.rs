@@ -8,10 +8,12 @@ mod buckets;
 mod ends;
 mod files;
 mod greedy;
+mod kept;
 mod listings;
 mod memory;
 mod recipients;
 mod rehearsals;
+mod silent;
 mod sockets;
 mod stage;
 mod streams;
@@ -68,6 +70,10 @@ const CASES: &[(&str, Case)] = &[
     ("encrypted-archives-damaged", recipients::damaged),
     ("encrypted-archives-by-age", recipients::by_age),
     ("archives-in-s3", buckets::there_and_back),
+    ("completion-in-s3", buckets::completion),
+    ("silent-s3", silent::server),
+    ("kept-in-a-folder", kept::in_a_folder),
+    ("kept-in-s3", kept::in_s3),
     ("ended-before-the-mark", ends::before_the_mark),
     ("ended-meanwhile", ends::meanwhile),
     ("checkpoint-on-a-signal", ends::checkpoint_on),

@@ -22,6 +22,11 @@ pub(super) const CASES: &[Case] = &[
         run: cancelled,
     },
     Case {
+        name: "slurm-killed",
+        about: "Slurm: ckptd slurm run alone is killed while its allocation lasts; job, agents and coordinator end",
+        run: killed,
+    },
+    Case {
         name: "slurm-time-limit",
         about: "Slurm: a job comes near its time limit, is kept, requeued by Slurm's own signal, and goes on",
         run: time_limit,
@@ -81,6 +86,34 @@ fn cancelled(stage: &Stage) -> Result<(), Failure> {
     }
     // Whoever cancels a job does not want it to be put into the queue again.
     job.wait_for_state(&["JobState=CANCELLED", "Restarts=0"])
+}
+
+fn killed(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let queens = slurm.cluster().share(stage.program("nqueens")?)?;
+    let text = format!(
+        "#!/bin/bash
+#SBATCH --nodes=3 --ntasks-per-node=2 --no-kill --output=out.%j --error=err.%j
+ckptd slurm run --interval 1 -v mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 \\
+    {queens} 13 --ballast 16 --chat 40 --until {END}
+echo \"status $?\"
+sleep 600
+"
+    );
+    let script = slurm.cluster().share_script("killed.sh", &text)?;
+    let job = Batch::submit(&slurm, &script)?;
+    job.wait_for_checkpoints()?;
+    let kill = ["pkill", "-KILL", "-f", "^[^ ]*ckptd slurm run"];
+    check(slurm.run(1, &kill)?.status == 0, || "there is nothing to kill".to_owned())?;
+    job.wait_for("out", "status 137", LIMIT)?;
+    let ended = until("nothing of it is left", JOB_LIMIT, || {
+        Ok(nothing_left(&slurm, 1..=3).is_ok().then_some(()))
+    });
+    ended.map_err(|failure| job.explain(&failure))?;
+    job.wait_for_state(&["JobState=RUNNING"])?;
+    check(job.file("err").contains("was killed: its job ends"), || {
+        job.explain(&Failure("nobody tells of it".to_owned())).0
+    })
 }
 
 /// A script of a job that is kept and requeued, with these options for sbatch.

@@ -141,7 +141,11 @@ fn s3(stage: &Stage) -> Result<(), Failure> {
     let signal = ["scancel", "--signal=USR1", "--batch", &job.number];
     check(slurm.run(0, &signal)?.status == 0, || "the job can't be told".to_owned())?;
     job.wait_for("err", "the job is kept in s3://kept/runs/queens.ckptd", JOB_LIMIT)?;
-    check(s3.content()? == ["runs/queens.ckptd"], || format!("the bucket has {:?}", s3.content()))?;
+    // Its claim goes with the run.
+    let alone = crate::cluster::until("the archive is alone there", JOB_LIMIT, || {
+        Ok((s3.content()? == ["runs/queens.ckptd"]).then_some(()))
+    });
+    alone.map_err(|failure| job.explain(&failure))?;
     let before = stored(&job).into_iter().max().unwrap_or(u64::MAX);
     let again = Batch::submit(&slurm, &right)?;
     let number = resumed(&again)?;
@@ -149,7 +153,10 @@ fn s3(stage: &Stage) -> Result<(), Failure> {
         again.explain(&Failure(format!("it goes on from {number}, not from the last"))).0
     })?;
     again.complete(&[])?;
-    check(s3.content()?.is_empty(), || format!("the bucket has {:?}", s3.content()))?;
+    let empty = crate::cluster::until("nothing is there", JOB_LIMIT, || {
+        Ok(s3.content()?.is_empty().then_some(()))
+    });
+    empty.map_err(|failure| again.explain(&failure))?;
     let told = [&job, &again].map(|job| job.file("err")).concat();
     check(!told.contains(s3.secret()), || "the secret is told".to_owned())
 }

@@ -1,12 +1,13 @@
 //! A job that is kept in a store between two allocations.
 
 use super::notice::{self, Notice, Word};
-use crate::cli::{RestartArguments, RunArguments};
+use crate::cli::RunArguments;
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::cluster::Cluster;
-use crate::commands::store::{Beside, Store};
-use crate::commands::{Context, is_loud, restart, run};
+use crate::commands::Context;
+use crate::commands::store::{Beside, Store, kept};
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::client::Ask;
 use serde_json::Value;
@@ -18,16 +19,17 @@ use std::time::Duration;
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// How a job's run ended.
-pub struct End {
-    /// The status to end with.
-    pub status: Result<u8, Failure>,
-    /// Whether Slurm told the job's processes to end: what is kept of it goes on.
-    pub is_cut_off: bool,
+pub enum End {
+    /// As any does.
+    Of(kept::End),
+    /// By Slurm's word to the job's processes: what is kept of it goes on.
+    CutOff(Result<u8, Failure>),
 }
 
-impl From<Result<u8, Failure>> for End {
-    fn from(status: Result<u8, Failure>) -> Self {
-        Self { status, is_cut_off: false }
+impl End {
+    /// Whether ckptd has failed.
+    pub fn is_failure(&self) -> bool {
+        matches!(self, Self::Of(kept::End::Of(Err(_))) | Self::CutOff(Err(_)))
     }
 }
 
@@ -36,23 +38,16 @@ impl From<Result<u8, Failure>> for End {
 pub fn run_from(
     context: &Context,
     store: &Arc<Store>,
-    arguments: RunArguments,
+    (arguments, interrupts): (RunArguments, Interrupts),
     last: &LastCheckpoint,
     agents_log: PathBuf,
 ) -> End {
-    let beside = Arc::new(Beside::start(store, context, is_loud(&arguments.options)));
-    // Signals are held up in a process of one thread: the watch's comes after that.
-    let brought = store.has_job().and_then(|is_kept| {
-        if is_kept {
-            store.bring(context)?;
-        }
-        Ok((is_kept, watch(context, store, &beside, agents_log)?))
-    });
-    let (is_kept, notice) = match brought {
-        Ok(brought) => brought,
-        Err(error) => return Err(error).into(),
+    let watches = |beside: &Arc<Beside>| watch(context, store, beside, agents_log);
+    let ran = kept::run_until_end(context, store, (arguments, interrupts), watches);
+    let (status, beside, notice) = match ran {
+        Ok((kept::End::Of(status), beside, notice)) => (status, beside, notice),
+        Ok((end, ..)) | Err(end) => return End::Of(end),
     };
-    let status = begin(context, store, arguments, &beside, is_kept);
     let has_failed = !matches!(status, Ok(0)) && !last.is_taken();
     let word = notice.finish(if has_failed { ON_ITS_WAY } else { Duration::ZERO });
     // What is on its way there is older than what comes now.
@@ -66,19 +61,10 @@ pub fn run_from(
                 "ckptd: the job ended with status 0 when Slurm told it to end: what is kept of it stays"
             );
         }
-        return End { status, is_cut_off: true };
+        return End::CutOff(status);
     }
-    if let (Ok(0), false) = (&status, last.is_taken()) {
-        return store.remove().and(status).into();
-    }
-    match store.keep(context) {
-        // The job's own end is what is told then; where it was not to end, the loss is.
-        Err(error) if !last.is_taken() => {
-            eprintln!("ckptd: {error}");
-            status.into()
-        }
-        kept => kept.and(status).into(),
-    }
+    let (status, _) = kept::settle(context, store, status, last);
+    End::Of(kept::End::Of(status))
 }
 
 /// Keeps the job at once when Slurm tells its processes to end.
@@ -88,36 +74,13 @@ fn watch(
     beside: &Arc<Beside>,
     agents_log: PathBuf,
 ) -> Result<Notice, Failure> {
-    let what = format!("keep {}", store.name());
+    let what = format!("keep {}", store.here());
     let cluster = context.cluster()?.ok_or_else(|| Failure::of(&what, "its agent has gone"))?;
     let (store, beside) = (store.clone(), beside.clone());
     Notice::watch(agents_log, move |at_ms| {
-        let checkpoint = untouched(&cluster, store.name(), at_ms)?;
+        let checkpoint = untouched(&cluster, store.here(), at_ms)?;
         beside.keep_now(checkpoint).map_err(|cause| Failure::of(&what, cause))
     })
-}
-
-fn begin(
-    context: &Context,
-    store: &Store,
-    mut arguments: RunArguments,
-    beside: &Beside,
-    is_kept: bool,
-) -> Result<u8, Failure> {
-    arguments.options.commits = beside.on_commit();
-    if !is_kept {
-        arguments.name = Some(store.name().to_owned());
-        return run::perform(context, arguments);
-    }
-    let arguments = RestartArguments {
-        job: store.name().to_owned(),
-        checkpoint: None,
-        force: false,
-        file_check: None,
-        detach: false,
-        options: arguments.options,
-    };
-    restart::perform(context, &arguments)
 }
 
 /// The job's newest checkpoint from before Slurm told its processes to end.
