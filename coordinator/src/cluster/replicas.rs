@@ -29,9 +29,10 @@ impl ClusterMachine {
     }
 
     /// The nodes whose agents keep a copy, as far as they are connected: standbys, and those that hold images, run a part of
-    /// a job, or get copies of its images.
+    /// a job, or get copies of its images. `may`: whether one may, as the coordinator's own machine may not. One that is about
+    /// to go does where no other is left.
     #[must_use]
-    pub fn log_holders(&self) -> BTreeSet<NodeName> {
+    pub fn log_holders(&self, may: impl Fn(&NodeName) -> bool) -> BTreeSet<NodeName> {
         let mut holders = self.shared.standbys.clone();
         for job in self.jobs.values() {
             let images = job.ledger.images.values().flat_map(|images| images.values());
@@ -41,9 +42,9 @@ impl ClusterMachine {
                 holders.extend(instance.partners.iter().cloned());
             }
         }
-        let (stays, goes) = (self.connected_of(&holders, Presence::There), Presence::Leaving);
-        // A copy on a machine that is about to go is better than none: where nobody else is left, it can't go yet.
-        if stays.is_empty() { self.connected_of(&holders, goes) } else { stays }
+        holders.retain(may);
+        let stays = self.connected_of(&holders, Presence::There);
+        if stays.is_empty() { self.connected_of(&holders, Presence::Leaving) } else { stays }
     }
 
     fn connected_of(&self, nodes: &BTreeSet<NodeName>, presence: Presence) -> BTreeSet<NodeName> {

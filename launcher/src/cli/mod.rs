@@ -26,7 +26,7 @@ pub use members::{
     MemberRole, TokenArguments,
 };
 pub use slurm::{SlurmCommand, SlurmRunArguments};
-pub use store::StoreArguments;
+pub use store::{LONE_KEYS, StoreArguments};
 
 use clap::{Parser, Subcommand};
 use protocol::cluster::NodeName;

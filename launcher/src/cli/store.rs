@@ -1,9 +1,11 @@
 //! Where a job is kept between two runs.
 
 use super::archives::RecipientArguments;
-use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
+
+/// What is said of keys without a store.
+pub const LONE_KEYS: &str = "wrong usage: --recipient is for what is in a --store";
 
 /// Where a job is kept between two runs.
 #[derive(Debug, Default, Args)]
@@ -39,17 +41,10 @@ impl StoreArguments {
         std::mem::take(self)
     }
 
-    /// Refuses keys for what is nowhere.
-    ///
-    /// # Errors
-    /// Where there are keys, and no store.
-    pub fn refuse_lone_keys(&self) -> Result<(), Failure> {
+    /// Whether there are keys, for what is nowhere.
+    #[must_use]
+    pub fn has_lone_keys(&self) -> bool {
         let RecipientArguments { recipient, recipients_file } = &self.recipients;
-        match self.store.is_some() || (recipient.is_empty() && recipients_file.is_empty()) {
-            true => Ok(()),
-            false => Err(Failure::Usage(
-                "wrong usage: --recipient is for what is in a --store".to_owned(),
-            )),
-        }
+        self.store.is_none() && !(recipient.is_empty() && recipients_file.is_empty())
     }
 }

@@ -3,7 +3,7 @@
 //! together.
 
 use super::hosts::Host;
-use crate::cli::Placement;
+use protocol::cluster::NodeName;
 use protocol::cluster::group::{VARIABLE, host_of, is_group};
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -32,39 +32,52 @@ pub enum GroupError {
     /// Another engine takes the checkpoints.
     #[error("--group is for the native engine: leave it or --engine dmtcp out")]
     Engine,
-    /// Two wishes.
+    /// Groups, and whole nodes.
     #[error(
         "--group N moves N ranks together, --placement node all of a node: leave one of them out"
     )]
     WholeNodes,
-    /// Nobody to be told.
+    /// There is no launcher that could be told its hosts.
     #[error(
         "--group tells mpirun or mpiexec its hosts, and {0} is neither, or of no run time that ckptd knows"
     )]
     NoLauncher(String),
-    /// The user tells him.
+    /// The launcher's hosts are the user's choice already.
     #[error(
         "--group names hosts to the launcher: leave yours out, of its options and of its environment"
     )]
     Hosts,
-    /// Nobody could tell the two apart.
+    /// Nothing would tell the two apart.
     #[error(
         "--group would give a host the name of node {0}: names of nodes must not end in '--' and a number then"
     )]
     Taken(String),
+    /// A group's name would be none.
+    #[error(
+        "--group would give a host the name of node {0} with an ending, which is too long for a name"
+    )]
+    TooLong(String),
+    /// They don't fit into an argument (execve(2), MAX_ARG_STRLEN).
+    #[error("--group {0} makes more hosts than a launcher can be told of: choose larger groups")]
+    TooMany(u64),
 }
 
+/// Bytes that all hosts may take, of the 128 KiB that Linux allows for one argument.
+const MOST_TEXT: u64 = 120 << 10;
+/// What a host takes beside its name: a colon, its slots and a comma.
+const BESIDE_NAME: u64 = 8;
+
 impl Sharing {
-    /// As the command line has it, of a job on a cluster.
+    /// As the command line has it, of a job on a cluster: whether whole nodes stay together.
     ///
     /// # Errors
     /// Both at once.
-    pub fn of(group: Option<NonZeroU32>, placement: Option<Placement>) -> Result<Self, GroupError> {
-        match (group, placement) {
-            (Some(_), Some(Placement::Node)) => Err(GroupError::WholeNodes),
-            (Some(size), _) => Ok(Self::Groups(size)),
-            (None, Some(Placement::Node)) => Ok(Self::Nodes),
-            (None, _) => Ok(Self::Apart),
+    pub fn of(group: Option<NonZeroU32>, whole_nodes: bool) -> Result<Self, GroupError> {
+        match (group, whole_nodes) {
+            (Some(_), true) => Err(GroupError::WholeNodes),
+            (Some(size), false) => Ok(Self::Groups(size)),
+            (None, true) => Ok(Self::Nodes),
+            (None, false) => Ok(Self::Apart),
         }
     }
 
@@ -84,11 +97,22 @@ pub(super) fn divide(nodes: &[Host], size: NonZeroU32) -> Result<Vec<Host>, Grou
     }
     let size = u64::from(size.get());
     let mut hosts = Vec::new();
+    let text = nodes.iter().map(|node| {
+        let longest = host_of(&node.name, u32::MAX).len() as u64 + BESIDE_NAME;
+        node.slots.div_ceil(size).saturating_mul(longest)
+    });
+    if text.fold(0, u64::saturating_add) > MOST_TEXT {
+        return Err(GroupError::TooMany(size));
+    }
     for node in nodes {
         let (mut left, mut number) = (node.slots, 1);
         while left > 0 {
             let slots = left.min(size);
-            hosts.push(Host { name: host_of(&node.name, number), slots });
+            let name = host_of(&node.name, number);
+            if name.parse::<NodeName>().is_err() {
+                return Err(GroupError::TooLong(node.name.clone()));
+            }
+            hosts.push(Host { name, slots });
             left -= slots;
             number += 1;
         }
@@ -126,11 +150,11 @@ mod tests {
     #[test]
     fn groups_and_whole_nodes_exclude_each_other() {
         let two = NonZeroU32::new(2);
-        assert_eq!(Sharing::of(two, Some(Placement::Node)), Err(GroupError::WholeNodes));
-        assert_eq!(Sharing::of(None, Some(Placement::Node)), Ok(Sharing::Nodes));
-        assert_eq!(Sharing::of(None, Some(Placement::Process)), Ok(Sharing::Apart));
+        assert_eq!(Sharing::of(two, true), Err(GroupError::WholeNodes));
+        assert_eq!(Sharing::of(None, true), Ok(Sharing::Nodes));
+        assert_eq!(Sharing::of(None, false), Ok(Sharing::Apart));
         let groups = Sharing::Groups(two.unwrap());
-        assert_eq!(Sharing::of(two, Some(Placement::Process)), Ok(groups));
+        assert_eq!(Sharing::of(two, false), Ok(groups));
         let mut environment = vec![(VARIABLE.into(), "7".into())];
         groups.tell(&mut environment);
         assert_eq!(environment, [(VARIABLE.into(), "2".into())]);

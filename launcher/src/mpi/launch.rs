@@ -53,6 +53,7 @@ pub fn launch_within(
     settings: &JobSettings,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
+    Sharing::Apart.tell(environment);
     let in_slurm = leave_slurm(environment);
     let hosts = hosts(nodes, settings);
     let by_user = names_by_variable(RunTime::OpenMpi4, environment);
@@ -204,6 +205,7 @@ fn names_hosts(
         match text.strip_prefix('-') {
             Some(option) => {
                 let option = option.strip_prefix('-').unwrap_or(option);
+                let option = option.split('=').next().unwrap_or(option);
                 if options.contains(&option) {
                     return true;
                 }

@@ -2,7 +2,6 @@
 //! job runs without privilege (user_namespaces(7)).
 
 use crate::sys::standing::acts_for_all;
-use std::fmt::Write as _;
 use std::os::fd::IntoRawFd;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -239,14 +238,13 @@ pub fn name_host(node: &str, own: Option<&str>, hosts: &str) -> Result<Vec<Strin
 
 /// The hosts with one that is called otherwise than its node, and is to be reached where that is.
 fn with_own_name(node: &str, own: Option<&str>, hosts: &str) -> String {
-    let mut hosts = hosts.to_owned();
     let mut lines = hosts.lines().filter_map(|line| line.split_once(' '));
-    let address = lines.find(|(_, name)| *name == node).map(|(address, _)| address.to_owned());
-    if let (Some(own), Some(address)) = (own, address) {
-        // Writing to a String never fails.
-        let _ = writeln!(hosts, "{address} {own}");
-    }
-    hosts
+    let address = lines.find(|(_, name)| *name == node).map(|(address, _)| address);
+    let (Some(own), Some(address)) = (own, address) else { return hosts.to_owned() };
+    // A machine that has joined since may be called the same.
+    let is_other = |line: &&str| line.split_once(' ').is_none_or(|(_, name)| name != own);
+    let others: String = hosts.lines().filter(is_other).map(|line| format!("{line}\n")).collect();
+    format!("{others}{address} {own}\n")
 }
 
 #[cfg(test)]

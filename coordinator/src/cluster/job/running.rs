@@ -99,6 +99,8 @@ impl Job {
             held: None,
             tree: TreeUse::default(),
         }));
+        // Machines may have begun to leave while it was made.
+        self.renew_partners(shared);
         self.note_paces(shared);
         self.hold_while_needed();
         self.note_readers();

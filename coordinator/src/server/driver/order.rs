@@ -229,11 +229,12 @@ impl Driver {
         }
         if std::mem::take(&mut self.log_holders_changed) {
             let links = &self.links;
-            let connection = |node: NodeName| {
-                let link = links.get(&node).filter(|link| link.welcome && !link.is_here)?;
-                Some((node, link.connection))
-            };
-            let wanted = self.machine.log_holders().into_iter().filter_map(connection).collect();
+            let elsewhere =
+                |node: &NodeName| links.get(node).filter(|link| link.welcome && !link.is_here);
+            let holders = self.machine.log_holders(|node| elsewhere(node).is_some()).into_iter();
+            let connection = |node: NodeName| Some((elsewhere(&node)?.connection, node));
+            let wanted =
+                holders.filter_map(connection).map(|(number, node)| (node, number)).collect();
             let standbys = self.admission().standbys();
             let absent = self.machine.absent();
             self.absent.send_if_modified(|known| {

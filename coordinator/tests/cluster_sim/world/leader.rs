@@ -211,7 +211,7 @@ impl World {
     /// Nodes that keep copies, and can be reached.
     pub(super) fn log_holders(&self) -> Vec<usize> {
         let Some(machine) = &self.machine else { return Vec::new() };
-        let holders = machine.log_holders();
+        let holders = machine.log_holders(|_| true);
         let there = |index: &usize| {
             let node = &self.nodes[*index];
             let reached = node.up && node.agent.is_some() && node.welcomed && !self.cut[*index];

@@ -2,6 +2,7 @@
 //! goes there.
 
 use super::{Beside, Found, Store};
+use crate::cli::LONE_KEYS;
 use crate::cli::{EngineSetting, JobOptions, RestartArguments, RunArguments, THEN_EXIT};
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::commands::{Context, is_loud, restart, rm, run};
@@ -149,7 +150,10 @@ fn has_checkpoint(context: &Context, job: &str) -> bool {
 pub fn perform(context: &Context, mut arguments: RunArguments) -> Result<u8, Failure> {
     let kept = arguments.store.take();
     if kept.store.is_none() {
-        return kept.refuse_lone_keys().and_then(|()| run::perform(context, arguments));
+        return match kept.has_lone_keys() {
+            true => Err(Failure::Usage(LONE_KEYS.to_owned())),
+            false => run::perform(context, arguments),
+        };
     }
     refuse_options(&arguments)?;
     let awaited = Awaited::of(&arguments.options);

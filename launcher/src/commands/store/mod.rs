@@ -14,6 +14,7 @@ pub use beside::Beside;
 
 use super::import::Brought;
 use super::{Context, clustered, export, import};
+use crate::cli::LONE_KEYS;
 use crate::cli::{ExportArguments, ImportArguments, RecipientArguments, StoreArguments};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
@@ -72,7 +73,12 @@ impl Store {
         interrupts: &Interrupts,
     ) -> Result<Option<Self>, Failure> {
         let StoreArguments { store, store_every, recipients, identity } = arguments;
-        let Some(place) = store else { return arguments.refuse_lone_keys().map(|()| None) };
+        let Some(place) = store else {
+            return match arguments.has_lone_keys() {
+                true => Err(Failure::Usage(LONE_KEYS.to_owned())),
+                false => Ok(None),
+            };
+        };
         if let Err(error) = check_name(name) {
             return Err(Failure::Usage(format!(
                 "wrong usage: {name:?}: {error}: with --store, give the job a --name"
