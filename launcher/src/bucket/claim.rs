@@ -11,6 +11,7 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use protocol::clock::wall_ms;
 use serde::{Deserialize, Serialize};
+use std::ops::Not;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -80,10 +81,15 @@ impl Claim {
         let thread = std::thread::Builder::new().name("claim".to_owned());
         own.renewals = Some(thread.spawn(move || {
             let mut said = said;
+            let mut renewed = SystemTime::now();
             while ends.recv_timeout(RENEWING) == Err(RecvTimeoutError::Timeout) {
                 said.renewals += 1;
+                // By the clock that goes on while a machine sleeps. After that, another run may have come and gone.
+                let has_lapsed = renewed.elapsed().is_ok_and(|since| since < LASTS).not();
                 // What fails now may not the next time. Another's stays there, and is found before anything is replaced.
-                let _ = wait(renew(&object, &said));
+                if wait(renew(&object, &said, has_lapsed)).is_ok() {
+                    renewed = SystemTime::now();
+                }
             }
         })?);
         Ok(own)
@@ -123,8 +129,8 @@ pub(super) async fn check(object: &Object, run: &str) -> Result<(), BucketError>
     match find(object).await? {
         Some(found) if found.said.run == run => Ok(()),
         Some(found) => Err(BucketError::Claimed(found.said.host)),
-        // Somebody has removed it, but nobody has claimed it since.
-        None => Ok(()),
+        // Another run may have claimed it, and have ended.
+        None => Err(BucketError::Lapsed),
     }
 }
 
@@ -138,6 +144,10 @@ async fn take(object: &Object, said: &Said, tells: impl Fn(&str)) -> Result<(), 
                 false => continue,
             }
         };
+        if found.said.run == said.run {
+            // The answer to an earlier try was lost.
+            return Ok(());
+        }
         let tag = found.version.e_tag.clone();
         let (first, until) = match &other {
             Some(other) => other,
@@ -173,10 +183,11 @@ async fn age(object: &Object, found: &Found, said: &Said) -> Result<Duration, Bu
     Ok(SystemTime::from(now.last_modified).duration_since(found.renewed).unwrap_or_default())
 }
 
-async fn renew(object: &Object, said: &Said) -> Result<(), BucketError> {
+async fn renew(object: &Object, said: &Said, has_lapsed: bool) -> Result<(), BucketError> {
     let mode = match find(object).await? {
         Some(found) if found.said.run == said.run => PutMode::Update(found.version),
         Some(found) => return Err(BucketError::Claimed(found.said.host)),
+        None if has_lapsed => return Err(BucketError::Lapsed),
         None => PutMode::Create,
     };
     put(object, said, mode).await.map(drop)

@@ -103,6 +103,10 @@ pub enum BucketError {
         "another job of that name runs on {0} and is kept there: give one of them another name or prefix"
     )]
     Claimed(String),
+    /// This run's claim has ended, and with it what is known of others.
+    #[cfg(feature = "s3")]
+    #[error("this run's claim on the archive has ended: another run may have had the job since")]
+    Lapsed,
     /// What is called like ckptd's own is something else.
     #[cfg(feature = "s3")]
     #[error("the object {0} is none of ckptd's, and in its way: move it away")]

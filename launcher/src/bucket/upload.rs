@@ -73,7 +73,14 @@ impl Upload {
         let part = part_size(bytes);
         let asked = Object::of(address, Patience::SMALL)?;
         let object = Arc::new(Object::of(address, Patience::for_bytes(part))?);
-        let upload = wait(unless(&give_up, begin(&asked)))?;
+        let begun = async {
+            // What another run has under way there is not swept away.
+            if let Over::Claimed(run) = &over {
+                claim::check(&asked, run).await?;
+            }
+            begin(&asked).await
+        };
+        let upload = wait(unless(&give_up, begun))?;
         let (orders, receiver) = mpsc::channel(1);
         let is_dropped = Arc::new(AtomicBool::new(false));
         let (dropped, asked_for) = (is_dropped.clone(), give_up.clone());

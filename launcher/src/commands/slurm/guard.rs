@@ -77,7 +77,8 @@ pub fn perform(context: &Context) -> Result<u8, Failure> {
         }
     }
     let folder = context.state.path();
-    eprintln!("ckptd: 'ckptd slurm run' was killed: its job ends");
+    // Whoever reads that may be gone, too.
+    let _ = writeln!(io::stderr(), "ckptd: 'ckptd slurm run' was killed: its job ends");
     if let Some(coordinator) = coordinator {
         ending::end(folder, &coordinator, agents.as_ref());
     }

@@ -21,7 +21,7 @@ use crate::mpi::Sharing;
 use allocated::{End, run_from};
 use allocation::Allocation;
 use daemons::Daemons;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -185,7 +185,7 @@ fn must_be_private(folder: &Path) -> io::Result<()> {
 /// Removes the folder, once nobody uses it any more.
 fn remove(folder: &Path) {
     if let Err(error) = std::fs::remove_dir_all(folder) {
-        eprintln!("ckptd: {} can't be removed: {error}", folder.display());
+        let _ = writeln!(io::stderr(), "ckptd: {} can't be removed: {error}", folder.display());
     }
 }
 

@@ -136,7 +136,8 @@ fn has_checkpoint(context: &Context, job: &str) -> bool {
     let newest = || -> Result<bool, Failure> {
         if let Some(cluster) = context.cluster_of(job)? {
             let ask = Ask::Status { job: Some(job.to_owned()) };
-            let status = cluster.listing("look for checkpoints", &ask)?;
+            // What is not there can't be exported either, and that is told.
+            let Ok(status) = cluster.listing("look for checkpoints", &ask) else { return Ok(true) };
             let listed = status.get("checkpoints").and_then(Value::as_array);
             return Ok(listed.is_none_or(|listed| !listed.is_empty()));
         }
@@ -144,6 +145,14 @@ fn has_checkpoint(context: &Context, job: &str) -> bool {
         Ok(jobs::load(&job)?.newest().is_some())
     };
     newest().unwrap_or(false)
+}
+
+/// Whether a job of the cluster runs on though its command ends: the terminal is gone, or the connection was lost.
+fn runs_on(context: &Context, job: &str) -> bool {
+    let Ok(Some(cluster)) = context.cluster_of(job) else { return false };
+    let ask = Ask::Status { job: Some(job.to_owned()) };
+    let Ok(status) = cluster.listing("look whether it has ended", &ask) else { return false };
+    status.get("over_at_ms").is_some_and(Value::is_null)
 }
 
 /// `ckptd run --store`.
@@ -178,6 +187,14 @@ pub fn perform(context: &Context, mut arguments: RunArguments) -> Result<u8, Fai
             status
         }
     };
+    if runs_on(context, store.here()) {
+        eprintln!(
+            "ckptd: the job runs on, and nobody keeps it: 'ckptd stop --checkpoint {0}' ends it, 'ckptd export {0} FILE' \
+             keeps it",
+            store.here()
+        );
+        return status;
+    }
     let (status, is_done) = settle(context, &store, status, &awaited.last);
     if is_done {
         forget(context, store.here());
