@@ -11,7 +11,6 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use protocol::clock::wall_ms;
 use serde::{Deserialize, Serialize};
-use std::ops::Not;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -85,7 +84,7 @@ impl Claim {
             while ends.recv_timeout(RENEWING) == Err(RecvTimeoutError::Timeout) {
                 said.renewals += 1;
                 // By the clock that goes on while a machine sleeps. After that, another run may have come and gone.
-                let has_lapsed = renewed.elapsed().is_ok_and(|since| since < LASTS).not();
+                let has_lapsed = !renewed.elapsed().is_ok_and(|since| since < LASTS);
                 // What fails now may not the next time. Another's stays there, and is found before anything is replaced.
                 if wait(renew(&object, &said, has_lapsed)).is_ok() {
                     renewed = SystemTime::now();

@@ -251,6 +251,12 @@ pub enum IntervalSetting {
 }
 
 impl JobOptions {
+    /// Whether all of a node's ranks are to stay together.
+    #[must_use]
+    pub fn keeps_nodes_together(&self) -> bool {
+        self.placement == Some(Placement::Node)
+    }
+
     /// What is done at a signal that tells of the machines' end.
     #[must_use]
     pub fn last_checkpoint(&self) -> Option<LastCheckpoint> {

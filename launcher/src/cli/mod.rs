@@ -26,7 +26,7 @@ pub use members::{
     MemberRole, TokenArguments,
 };
 pub use slurm::{SlurmCommand, SlurmRunArguments};
-pub use store::{LONE_KEYS, StoreArguments};
+pub use store::StoreArguments;
 
 use clap::{Parser, Subcommand};
 use protocol::cluster::NodeName;

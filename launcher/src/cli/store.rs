@@ -4,9 +4,6 @@ use super::archives::RecipientArguments;
 use clap::Args;
 use std::path::PathBuf;
 
-/// What is said of keys without a store.
-pub const LONE_KEYS: &str = "wrong usage: --recipient is for what is in a --store";
-
 /// Where a job is kept between two runs.
 #[derive(Debug, Default, Args)]
 pub struct StoreArguments {

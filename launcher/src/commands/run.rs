@@ -111,7 +111,7 @@ fn sharing(arguments: &RunArguments, is_clustered: bool) -> Result<Sharing, Grou
     if arguments.group.is_some() && !is_clustered {
         return Err(GroupError::NoCluster);
     }
-    Sharing::of(arguments.group, arguments.options.placement == Some(crate::cli::Placement::Node))
+    Sharing::of(arguments.group, arguments.options.keeps_nodes_together())
 }
 
 fn find_program(

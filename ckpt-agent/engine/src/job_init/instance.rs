@@ -82,6 +82,13 @@ pub struct Keepsake {
     pub user: Option<UserOrder>,
 }
 
+impl Keepsake {
+    /// The instance's own host name, where that is not its node's.
+    pub fn own_host_name(&self) -> Option<&str> {
+        self.kept.host_name.as_ref().map(NodeName::as_str)
+    }
+}
+
 /// A connection that an agent has made for a restore, sent with its descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
-use protocol::cluster::NodeName;
 use protocol::cluster::agent::stream_relay;
 
 use super::super::demand::{self, Pager, Wish};
@@ -365,7 +364,7 @@ fn rehearse(channel: &Channel, order: Order, connections: Connections) -> Result
         _ => None,
     };
     if let Some(instance) = instance {
-        let own = order.keepsake.kept.host_name.as_ref().map(NodeName::as_str);
+        let own = order.keepsake.own_host_name();
         warnings.extend(namespaces::name_host(&instance.host_name, own, &instance.hosts)?);
     }
     warnings.extend(namespaces::mount_own()?);
@@ -426,7 +425,7 @@ fn begin_instance(
     init_socket::open(listener)
         .map_err(|error| EngineError::system("listen", "the init's socket", error))?;
     let mut warnings = Vec::new();
-    let own_name = order.keepsake.kept.host_name.as_ref().map(NodeName::as_str);
+    let own_name = order.keepsake.own_host_name();
     match order.world {
         World::Own => {
             let _mounting = stages::begin(Stage::Mounts);

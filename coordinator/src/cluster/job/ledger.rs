@@ -378,12 +378,8 @@ impl Ledger {
 
     /// Something is in the log from this place on that no checkpoint knows: what checkpoints had there was cut off.
     fn note_cut(&mut self, start: u64) {
-        for record in self
-            .history
-            .committed()
-            .map(|(record, _)| record)
-            .filter(|record| record.log_length > start)
-        {
+        let committed = self.history.committed().map(|(record, _)| record);
+        for record in committed.filter(|record| record.log_length > start) {
             let kept = self.cut_off.entry(record.checkpoint).or_insert(start);
             *kept = start.min(*kept);
         }

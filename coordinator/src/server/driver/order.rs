@@ -232,9 +232,11 @@ impl Driver {
             let elsewhere =
                 |node: &NodeName| links.get(node).filter(|link| link.welcome && !link.is_here);
             let holders = self.machine.log_holders(|node| elsewhere(node).is_some()).into_iter();
-            let connection = |node: NodeName| Some((elsewhere(&node)?.connection, node));
-            let wanted =
-                holders.filter_map(connection).map(|(number, node)| (node, number)).collect();
+            let connection = |node: NodeName| {
+                let number = elsewhere(&node)?.connection;
+                Some((node, number))
+            };
+            let wanted = holders.filter_map(connection).collect();
             let standbys = self.admission().standbys();
             let absent = self.machine.absent();
             self.absent.send_if_modified(|known| {

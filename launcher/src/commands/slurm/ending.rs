@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, coordinator_folder};
 use crate::failure::Failure;
+use ckpt_engine::proc::{is_ended, start_time};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::cluster::client::Ask;
@@ -16,14 +17,12 @@ const LOOK: Duration = Duration::from_millis(100);
 const ENDING: Duration = Duration::from_secs(15);
 /// What ends the coordinator, to which SIGTERM never comes.
 pub const OF_COORDINATOR: Signal = Signal::SIGINT;
-/// Where /proc/PID/stat has the time of the process's start, counted from its state (proc_pid_stat(5)).
-const STARTED: usize = 19;
 
 /// A process, whether it is a child or not. Another one that gets its number later is none of it.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
-    started: Option<String>,
+    started: Option<u64>,
 }
 
 impl Process {
@@ -57,12 +56,8 @@ impl Process {
 }
 
 /// When a process was started, in the kernel's own measure; `None`: it has ended.
-fn started(pid: Pid) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let mut fields = fields.split_ascii_whitespace();
-    let is_over = matches!(fields.next()?, "Z" | "X");
-    fields.nth(STARTED - 1).map(str::to_owned).filter(|_| !is_over)
+fn started(pid: Pid) -> Option<u64> {
+    start_time(pid.as_raw()).filter(|_| !is_ended(pid.as_raw()))
 }
 
 /// Ends daemons, agents first: each removes what it has on its node. They are asked to leave, since srun kills outright
@@ -129,7 +124,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process::of(child.id());
         assert!(!process.has_ended());
-        let later = Process { started: Some("1".to_owned()), ..Process::of(child.id()) };
+        let later = Process { started: Some(1), ..Process::of(child.id()) };
         later.end(Signal::SIGKILL);
         assert!(!process.has_ended(), "another one of that number was ended");
         process.end(Signal::SIGTERM);

@@ -39,10 +39,7 @@ pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> 
 fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Result<u8, Failure> {
     refuse_options(&arguments.run)?;
     // Told before anything is started.
-    Sharing::of(
-        arguments.run.group,
-        arguments.run.options.placement == Some(crate::cli::Placement::Node),
-    )?;
+    Sharing::of(arguments.run.group, arguments.run.options.keeps_nodes_together())?;
     let allocation = Allocation::of_environment()?;
     if arguments.spare >= allocation.nodes.len() {
         let nodes = allocation.nodes.len();

@@ -1,10 +1,10 @@
 //! Running a job that is kept in a store: what it goes on from comes from there, and unless it ends well, its newest checkpoint
 //! goes there.
 
-use super::{Beside, Found, Store};
-use crate::cli::LONE_KEYS;
+use super::{Beside, Found, Store, refuse_lone_keys};
 use crate::cli::{EngineSetting, JobOptions, RestartArguments, RunArguments, THEN_EXIT};
 use crate::client::last_checkpoint::LastCheckpoint;
+use crate::cluster::Cluster;
 use crate::commands::{Context, is_loud, restart, rm, run};
 use crate::failure::Failure;
 use crate::interrupts::{Held, Interrupts};
@@ -135,9 +135,8 @@ pub fn settle(
 fn has_checkpoint(context: &Context, job: &str) -> bool {
     let newest = || -> Result<bool, Failure> {
         if let Some(cluster) = context.cluster_of(job)? {
-            let ask = Ask::Status { job: Some(job.to_owned()) };
             // What is not there can't be exported either, and that is told.
-            let Ok(status) = cluster.listing("look for checkpoints", &ask) else { return Ok(true) };
+            let Ok(status) = listed(&cluster, job) else { return Ok(true) };
             let listed = status.get("checkpoints").and_then(Value::as_array);
             return Ok(listed.is_none_or(|listed| !listed.is_empty()));
         }
@@ -150,19 +149,21 @@ fn has_checkpoint(context: &Context, job: &str) -> bool {
 /// Whether a job of the cluster runs on though its command ends: the terminal is gone, or the connection was lost.
 fn runs_on(context: &Context, job: &str) -> bool {
     let Ok(Some(cluster)) = context.cluster_of(job) else { return false };
-    let ask = Ask::Status { job: Some(job.to_owned()) };
-    let Ok(status) = cluster.listing("look whether it has ended", &ask) else { return false };
+    let Ok(status) = listed(&cluster, job) else { return false };
     status.get("over_at_ms").is_some_and(Value::is_null)
+}
+
+/// What the cluster tells of a job.
+fn listed(cluster: &Cluster, job: &str) -> Result<Value, Failure> {
+    cluster.listing("look how the job is", &Ask::Status { job: Some(job.to_owned()) })
 }
 
 /// `ckptd run --store`.
 pub fn perform(context: &Context, mut arguments: RunArguments) -> Result<u8, Failure> {
     let kept = arguments.store.take();
     if kept.store.is_none() {
-        return match kept.has_lone_keys() {
-            true => Err(Failure::Usage(LONE_KEYS.to_owned())),
-            false => run::perform(context, arguments),
-        };
+        refuse_lone_keys(&kept)?;
+        return run::perform(context, arguments);
     }
     refuse_options(&arguments)?;
     let awaited = Awaited::of(&arguments.options);

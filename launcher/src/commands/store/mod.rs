@@ -14,7 +14,6 @@ pub use beside::Beside;
 
 use super::import::Brought;
 use super::{Context, clustered, export, import};
-use crate::cli::LONE_KEYS;
 use crate::cli::{ExportArguments, ImportArguments, RecipientArguments, StoreArguments};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
@@ -37,6 +36,15 @@ fn taken_names(context: &Context) -> Result<BTreeSet<String>, Failure> {
         }
     }
     Ok(names)
+}
+
+/// Refuses keys for what is nowhere.
+fn refuse_lone_keys(arguments: &StoreArguments) -> Result<(), Failure> {
+    if arguments.has_lone_keys() {
+        let text = "wrong usage: --recipient is for what is in a --store";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    Ok(())
 }
 
 /// What a store has of a job.
@@ -74,10 +82,7 @@ impl Store {
     ) -> Result<Option<Self>, Failure> {
         let StoreArguments { store, store_every, recipients, identity } = arguments;
         let Some(place) = store else {
-            return match arguments.has_lone_keys() {
-                true => Err(Failure::Usage(LONE_KEYS.to_owned())),
-                false => Ok(None),
-            };
+            return refuse_lone_keys(arguments).map(|()| None);
         };
         if let Err(error) = check_name(name) {
             return Err(Failure::Usage(format!(

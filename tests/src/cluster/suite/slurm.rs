@@ -51,6 +51,11 @@ pub(super) const CASES: &[Case] = &[
 
 /// Six ranks, which go on until they are told to end.
 pub(super) fn script(stage: &Stage, slurm: &Slurm) -> Result<String, Failure> {
+    script_then(stage, slurm, "")
+}
+
+/// The same, and what the script does afterwards.
+pub(super) fn script_then(stage: &Stage, slurm: &Slurm, then: &str) -> Result<String, Failure> {
     let queens = slurm.cluster().share(stage.program("nqueens")?)?;
     let text = format!(
         "#!/bin/bash
@@ -58,7 +63,7 @@ pub(super) fn script(stage: &Stage, slurm: &Slurm) -> Result<String, Failure> {
 ckptd slurm run --interval 1 -v mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 \\
     {queens} 13 --ballast 16 --chat 40 --until {END}
 echo \"status $?\"
-"
+{then}"
     );
     slurm.cluster().share_script("job.sh", &text)
 }

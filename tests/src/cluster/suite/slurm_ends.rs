@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::open_mpi::{ANSWER, END};
-use super::slurm::{Batch, PROCESSES, each_run_time, nothing_left, script};
+use super::slurm::{Batch, PROCESSES, each_run_time, nothing_left, script, script_then};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
 use crate::cluster::slurm::{OTHER, Slurm, USER};
@@ -90,17 +90,7 @@ fn cancelled(stage: &Stage) -> Result<(), Failure> {
 
 fn killed(stage: &Stage) -> Result<(), Failure> {
     let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
-    let queens = slurm.cluster().share(stage.program("nqueens")?)?;
-    let text = format!(
-        "#!/bin/bash
-#SBATCH --nodes=3 --ntasks-per-node=2 --no-kill --output=out.%j --error=err.%j
-ckptd slurm run --interval 1 -v mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 \\
-    {queens} 13 --ballast 16 --chat 40 --until {END}
-echo \"status $?\"
-sleep 600
-"
-    );
-    let script = slurm.cluster().share_script("killed.sh", &text)?;
+    let script = script_then(stage, &slurm, "sleep 600\n")?;
     let job = Batch::submit(&slurm, &script)?;
     job.wait_for_checkpoints()?;
     let kill = ["pkill", "-KILL", "-f", "^[^ ]*ckptd slurm run"];
