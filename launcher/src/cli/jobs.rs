@@ -4,6 +4,7 @@ use super::StoreArguments;
 use super::values::{baseline, bytes, pinned, signal};
 use crate::client::commits::OnCommit;
 use crate::client::last_checkpoint::LastCheckpoint;
+use crate::client::resume::ComesBack;
 use crate::interrupts::Held;
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
@@ -229,6 +230,9 @@ pub struct JobOptions {
     /// Where another command wants to know of each checkpoint.
     #[arg(skip)]
     pub commits: Option<OnCommit>,
+    /// What brings the job back if it ends before its time.
+    #[arg(skip)]
+    pub comes_back: ComesBack,
     /// Signals that another command has held up: the job's session lets them come.
     #[arg(skip)]
     pub held: Held,
