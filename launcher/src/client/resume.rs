@@ -62,7 +62,7 @@ mod tests {
     fn nothing_is_offered_that_does_not_work() {
         let told = |comes_back| {
             let resume = Resume { comes_back, dir: Some("/tmp/x".into()) };
-            [resume.offer("queens"), resume.offer_from(CheckpointNumber::new(3), "queens")]
+            [resume.offer("queens"), resume.offer_from(3, "queens")]
         };
         let restart = "ckptd restart queens --dir /tmp/x";
         assert_eq!(
