@@ -39,7 +39,7 @@ pub fn measure(stage: &Stage, rounds: usize) -> Result<Figure, Failure> {
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         alone.push(ask(&ckptd)?);
-        let run = ["ckptd", "run", "--interval", "1", "--copies", "1", "--name", "churn", "--"];
+        let run = ["ckptd", "run", "--interval", "1", "--name", "churn", "--"];
         let mut job = ckptd.node(1).spawn(&[&run[..], &["python3", "-c", JOB]].concat(), &[])?;
         let copying = until("images are copied", LIMIT, || {
             let status = ckptd.ckptd(1, &["status", "churn", "--json"])?.stdout;
