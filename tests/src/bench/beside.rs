@@ -14,7 +14,7 @@ const PORT: &str = "2049";
 /// What leaves a node, with the queue that Linux gives most network cards.
 const RATE: &str = "200mbit";
 /// Messages for one mean, and the length of each.
-const MESSAGES: u32 = 4000;
+const MESSAGES: u32 = 1500;
 const BYTES: u32 = 65536;
 /// What a message may take beside copies, in times of one alone.
 const GOAL: f64 = 1.05;
