@@ -217,6 +217,7 @@ impl Frozen {
             copies: std::mem::take(&mut self.copies),
             seen: std::mem::take(&mut self.seen),
             leased: Leased::now(),
+            ipc_namespaces: namespaces.ipc_namespaces(),
             network: namespaces.network(self.settings.init),
             places: namespaces.found(),
             shown: self.settings.shown.clone(),
@@ -227,6 +228,7 @@ impl Frozen {
         for (host_pid, node) in &nodes {
             context.pids.insert(*host_pid, node.pid);
         }
+        namespaces.add_segments(&mut context);
         let root = self.settings.root;
         context.led = strangers.into_iter().map(|number| (number, root)).collect();
         self.add_threads(&mut context)?;
