@@ -115,11 +115,12 @@ int main(int argc, char **argv)
 	conform_start(argc, argv);
 	key = 0x5c000000 | (key_t)getpid();
 	/* Its number is none of the others'. */
+	int before[3];
 	for (int i = 0; i < 3; i++)
-		BUILD(shmget(IPC_PRIVATE, PAGE, 0600));
+		before[i] = (int)BUILD(shmget(IPC_PRIVATE, PAGE, 0600));
 	int apart = (int)BUILD(shmget(IPC_PRIVATE, PAGE, 0600));
 	for (int i = 0; i < 3; i++)
-		BUILD(shmctl(i, IPC_RMID, NULL));
+		BUILD(shmctl(before[i], IPC_RMID, NULL));
 	jobs = attach(apart);
 	conform_fill(jobs, PAGE, 9);
 	pid_t process = conform_spawn(first, NULL);
@@ -133,5 +134,9 @@ int main(int argc, char **argv)
 	struct shmid_ds state;
 	BUILD(shmctl(apart, IPC_STAT, &state));
 	EXPECT("who has it attached", state.shm_nattch, 1);
+	BUILD(shmctl(apart, IPC_RMID, NULL));
+	BUILD(shmctl(made.segment, IPC_RMID, NULL));
+	BUILD(semctl(made.set, 0, IPC_RMID));
+	BUILD(msgctl(made.queue, IPC_RMID, NULL));
 	conform_pass();
 }

@@ -93,7 +93,7 @@ const NEED_USERS: &[Excuse] =
 const NEED_NAMESPACES: &[Excuse] = &[
     (
         "SysV IPC is the machine's, and is refused",
-        &["hugesegment", "ipcnamespace", "sysvshm", "sysvsem", "sysvqueue"],
+        &["hugesegment", "ipcnamespace", "ipcnumbers", "sysvshm", "sysvsem", "sysvqueue"],
     ),
     ("POSIX message queues are the machine's, and are refused", &["mqueue"]),
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
@@ -133,6 +133,9 @@ const NEED_NUMBERS: &[Excuse] = &[
             "hugeprivate",
             "hugeshared",
             "ipcinside",
+            "ipcmessages",
+            "ipcsegments",
+            "ipcsemaphores",
             "leaderends",
             "lease",
             "localdescriptors",

@@ -135,4 +135,16 @@ pub struct IdRange(pub u32, pub u32, pub u32);
 impl IdRange {
     /// Most lines of a map (user_namespaces(7)).
     pub const MOST: usize = 340;
+
+    /// A line of a map.
+    pub fn of_line(line: &str) -> Option<Self> {
+        let mut numbers = line.split_whitespace().map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        Some(Self(next()?, next()?, next()?))
+    }
+
+    /// Whether it has a number inside.
+    pub fn has(&self, number: u32) -> bool {
+        number.wrapping_sub(self.0) < self.2
+    }
 }

@@ -83,7 +83,8 @@ fn segment(row: &[&str]) -> Option<ListedSegment> {
 mod tests {
     use super::*;
 
-    const SEGMENTS: &str = "key shmid perms size cpid lpid nattch uid gid cuid cgid atime dtime ctime rss swap\n";
+    const SEGMENTS: &str =
+        "key shmid perms size cpid lpid nattch uid gid cuid cgid atime dtime ctime rss swap\n";
 
     #[test]
     fn one_list_follows_another() {

@@ -432,10 +432,8 @@ fn map(
 
 /// Keeps the place of a segment that is attached later.
 fn hold(area: &Area, calls: &mut Calls<'_>) {
-    let flags = abi::MAP_FIXED_NOREPLACE
-        | libc::MAP_PRIVATE
-        | libc::MAP_ANONYMOUS
-        | libc::MAP_NORESERVE;
+    let flags =
+        abi::MAP_FIXED_NOREPLACE | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let length = area.end - area.start;
     let Call { number, arguments } =
         numbers::map(area.start, length, libc::PROT_NONE as u64, flags as u64, u64::MAX, 0);

@@ -34,7 +34,7 @@ pub(super) fn file_of(pid: i32, name: &str) -> Result<String> {
 pub(super) fn user(pid: i32) -> Result<NamespaceContent> {
     let map = |name: &str| {
         let text = file_of(pid, name)?;
-        let ranges: Option<Vec<IdRange>> = text.lines().map(range).collect();
+        let ranges: Option<Vec<IdRange>> = text.lines().map(IdRange::of_line).collect();
         ranges
             .filter(|ranges| ranges.len() <= IdRange::MOST)
             .ok_or_else(|| EngineError::odd(format!("/proc/{pid}/{name}"), text))
@@ -75,12 +75,6 @@ fn may_map(content: &NamespaceContent, user: u32, group: u32) -> bool {
         _ => false,
     };
     is_own(uids, user) && is_own(gids, group) && (gids.is_empty() || !may_set_groups)
-}
-
-fn range(line: &str) -> Option<IdRange> {
-    let mut numbers = line.split_whitespace().map(str::parse);
-    let mut next = || numbers.next()?.ok();
-    Some(IdRange(next()?, next()?, next()?))
 }
 
 /// Users and groups are those of the job's own user namespace, and become a process's before it enters its own: they are
@@ -169,9 +163,9 @@ mod tests {
 
     #[test]
     fn maps_are_read() {
-        assert_eq!(range("         0       1000          1"), Some(IdRange(0, 1000, 1)));
-        assert_eq!(range("0 1000"), None);
-        assert_eq!(range("0 -1 1"), None);
+        assert_eq!(IdRange::of_line("         0       1000          1"), Some(IdRange(0, 1000, 1)));
+        assert_eq!(IdRange::of_line("0 1000"), None);
+        assert_eq!(IdRange::of_line("0 -1 1"), None);
     }
 
     #[test]

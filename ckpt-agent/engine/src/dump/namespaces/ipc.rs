@@ -4,8 +4,8 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;

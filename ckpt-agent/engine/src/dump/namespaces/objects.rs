@@ -115,7 +115,7 @@ fn is_ipc(content: &NamespaceContent) -> bool {
 }
 
 fn has(ranges: &[IdRange], number: u32) -> bool {
-    ranges.iter().any(|IdRange(first, _, count)| number.wrapping_sub(*first) < *count)
+    ranges.iter().any(|range| range.has(number))
 }
 
 #[cfg(test)]

@@ -126,7 +126,9 @@ mod tests {
     #[test]
     fn what_is_attached_elsewhere_is_refused() {
         let lists = Lists::from([(None, told(1, 0, 0)), (Some(4), told(0, 7, 1))]);
-        for (mapping, own) in [(mapping(0, 7), None), (mapping(0, 8), Some(4)), (mapping(9, 0), Some(4))] {
+        for (mapping, own) in
+            [(mapping(0, 7), None), (mapping(0, 8), Some(4)), (mapping(9, 0), Some(4))]
+        {
             assert!(Attached::default().add_all(&[mapping], own, &lists).is_err());
         }
         // The machine's segments are nobody's here.

@@ -8,11 +8,11 @@ use std::io::{Read, Write};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Gid, Pid, Uid, fork};
+use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, getegid, geteuid};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{
-    Backing, CarriedInode, Graph, InodeId, IpcObjects, NamespaceContent,
+    Backing, CarriedInode, Graph, IdRange, InodeId, IpcObjects, NamespaceContent,
 };
 use super::super::super::inodes::segments;
 use super::super::super::ipc;
@@ -114,9 +114,8 @@ fn by_namespace(graph: &Graph) -> Result<BTreeMap<u32, Vec<&CarriedInode>>> {
 
 /// A process attaches segments of its own namespace, and of the job's.
 fn check_areas(helper: &Helper<'_>, own: Option<u32>, graph: &Graph) -> Result<()> {
-    let of = |InodeId(index): InodeId| {
-        graph.inodes.get(index as usize).and_then(segments::namespace_of)
-    };
+    let of =
+        |InodeId(index): InodeId| graph.inodes.get(index as usize).and_then(segments::namespace_of);
     let fits = helper.image.areas.iter().all(|area| match area.backing {
         Backing::Carried { inode, .. } => of(inode).is_none_or(|place| own == Some(place)),
         _ => true,
@@ -180,7 +179,8 @@ fn inside(
                     "objects in an IPC namespace of the job's own cannot be made here: {}",
                     what.unwrap_or("a child of the job's init has ended")
                 ),
-                way_out: "restart it where it may make them; `ckptd doctor` says what is allowed".into(),
+                way_out: "restart it where it may make them; `ckptd doctor` says what is allowed"
+                    .into(),
             })
         }
     }
@@ -212,13 +212,38 @@ fn enter(pid: i32) -> Result<()> {
     }
     setns(namespace, CloneFlags::CLONE_NEWIPC).map_err(failed("setns"))?;
     if others {
-        // Whoever has no number there makes objects as its root, if it has one; others make them as whoever made them.
-        let _ = nix::unistd::setgid(Gid::from_raw(0));
-        let _ = nix::unistd::setuid(Uid::from_raw(0));
+        become_known()?;
         // It writes to its own memory, which is its user's again.
         prctl::set_dumpable(true).map_err(failed("PR_SET_DUMPABLE"))?;
     }
     Ok(())
+}
+
+/// Whoever has no number in this user namespace becomes its first user: nothing there is made by somebody outside.
+fn become_known() -> Result<()> {
+    let map = |name: &str| -> Result<Vec<IdRange>> {
+        let path = format!("/proc/self/{name}");
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|error| EngineError::system("read", path.as_str(), error))?;
+        Ok(text.lines().filter_map(IdRange::of_line).collect())
+    };
+    let (users, groups) = (map("uid_map")?, map("gid_map")?);
+    // The group first: afterwards there may be no right to change it.
+    if let Some(group) = needed(&groups, getegid().as_raw()) {
+        let failed = |errno| EngineError::system("setgid", format!("group {group}"), errno);
+        nix::unistd::setgid(Gid::from_raw(group)).map_err(failed)?;
+    }
+    if let Some(user) = needed(&users, geteuid().as_raw()) {
+        let failed = |errno| EngineError::system("setuid", format!("user {user}"), errno);
+        nix::unistd::setuid(Uid::from_raw(user)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The number to become, where the own one is none of these.
+fn needed(ranges: &[IdRange], own: u32) -> Option<u32> {
+    let first = ranges.first().map(|IdRange(first, ..)| *first);
+    first.filter(|_| !ranges.iter().any(|range| range.has(own)))
 }
 
 #[cfg(test)]
@@ -234,11 +259,23 @@ mod tests {
 
     #[test]
     fn what_no_kernel_has_is_damage() {
-        assert!(check(&IpcObjects::default()).is_ok() && check(&objects(0, vec![1, HIGHEST], 2)).is_ok());
+        assert!(
+            check(&IpcObjects::default()).is_ok()
+                && check(&objects(0, vec![1, HIGHEST], 2)).is_ok()
+        );
         assert!(check(&objects(-1, vec![1], 1)).is_err());
         assert!(check(&objects(0, Vec::new(), 0)).is_err());
         assert!(check(&objects(0, vec![1, 2], 1)).is_err());
         assert!(check(&objects(0, vec![HIGHEST + 1], 1)).is_err());
         assert!(check(&objects(0, vec![0; MOST_SEMAPHORES + 1], MOST_SEMAPHORES + 1)).is_err());
+    }
+
+    #[test]
+    fn a_stranger_becomes_the_first_user() {
+        let ranges = [IdRange(5, 1000, 2), IdRange(0, 2000, 1)];
+        assert_eq!(needed(&ranges, 65_534), Some(5));
+        assert_eq!(needed(&ranges, 6), None);
+        assert_eq!(needed(&ranges, 0), None);
+        assert_eq!(needed(&[], 0), None);
     }
 }
