@@ -5,6 +5,7 @@ mod content;
 mod ipc;
 mod memory_files;
 mod mounts;
+mod network;
 mod objects;
 mod places;
 mod related;
@@ -142,7 +143,7 @@ impl Own {
             "user" => content::user(pid)?,
             "uts" => NamespaceContent::Uts { host: String::new(), domain: String::new() },
             "ipc" => objects::content_of(told.insert(ipc::content(pid)?)),
-            "net" => content::network(pid)?,
+            "net" => network::content(pid)?,
             "mnt" => {
                 let owner = self.owner(init, pid, file, what)?;
                 self.mounts(init, pid, owner.is_none())?

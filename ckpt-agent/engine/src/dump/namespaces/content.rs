@@ -13,9 +13,6 @@ use super::refuse;
 pub const UTS_ROOM: u64 = 6 * UTS_TEXT as u64;
 /// Bytes of each.
 const UTS_TEXT: usize = 65;
-/// Addresses of a loopback device that is up, in fib_trie.
-const LOOPBACK: [&str; 4] = ["0.0.0.0", "127.0.0.0", "127.0.0.1", "127.255.255.255"];
-
 /// The host's and the domain's name in the answer of uname(2).
 pub fn host_and_domain(answer: &[u8]) -> (String, String) {
     let text = |index: usize| {
@@ -97,29 +94,6 @@ pub(super) fn check_one_user(process: &StoppedProcess) -> Result<()> {
     Ok(())
 }
 
-/// A network namespace with nothing but its loopback device.
-pub(super) fn network(pid: i32) -> Result<NamespaceContent> {
-    let with = |what: String| {
-        Err(refuse(format!("is in a network namespace of its own, in which there is {what}")))
-    };
-    let devices = file_of(pid, "net/dev")?;
-    let mut names = devices.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim()));
-    if let Some(name) = names.find(|name| *name != "lo") {
-        return with(format!("a device {name}"));
-    }
-    let tree = file_of(pid, "net/fib_trie")?;
-    let addresses: Vec<&str> = tree.lines().filter_map(address).collect();
-    if let Some(other) = addresses.iter().find(|one| !LOOPBACK.contains(one)) {
-        return with(format!("an address {other}"));
-    }
-    Ok(NamespaceContent::Network { loopback_up: addresses.contains(&"127.0.0.1") })
-}
-
-/// The address of a leaf of fib_trie.
-fn address(line: &str) -> Option<&str> {
-    line.trim_start().strip_prefix("|-- ")
-}
-
 /// Whoever makes a mount namespace again. `of_job`: it belongs to the job's user namespace.
 pub(super) fn maker(pid: i32, of_job: bool) -> Result<Maker> {
     let status = status(pid)?;
@@ -148,8 +122,6 @@ pub(super) fn mounted(text: &str) -> BTreeMap<String, usize> {
 
 #[cfg(test)]
 mod tests {
-    use nix::sched::{CloneFlags, unshare};
-
     use super::*;
 
     #[test]
@@ -182,14 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read() {
-        assert_eq!(address("     +-- 127.0.0.0/8 2 0 2"), None);
-        assert_eq!(address("        |-- 10.1.2.3"), Some("10.1.2.3"));
-        assert_eq!(address("           /32 host LOCAL"), None);
-        assert_eq!(address("Main:"), None);
-    }
-
-    #[test]
     fn the_same_mounts_are_told_whatever_their_numbers_are() {
         let one = "22 28 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw\n";
         let other = "91 97 0:20 / /sys rw,nosuid master:7 - sysfs sysfs rw\n";
@@ -197,21 +161,5 @@ mod tests {
         assert_ne!(mounted(one), mounted(&one.repeat(2)));
         assert_ne!(mounted(one), mounted(&one.replace("0:20", "0:21")));
         assert_ne!(mounted(one), mounted(&one.replace("rw,nosuid", "ro,nosuid")));
-    }
-
-    #[test]
-    fn the_loopback_device_is_told_by_its_address() {
-        std::thread::spawn(|| {
-            if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-                return;
-            }
-            // SAFETY: a call without arguments.
-            let own = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
-            let found = network(own);
-            let expected = NamespaceContent::Network { loopback_up: false };
-            assert!(found.is_ok_and(|found| found == expected));
-        })
-        .join()
-        .unwrap();
     }
 }
