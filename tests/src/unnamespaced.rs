@@ -134,6 +134,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "hugeshared",
             "ipcinside",
             "ipcmessages",
+            "ipcnested",
             "ipcsegments",
             "ipcsemaphores",
             "leaderends",

@@ -61,7 +61,10 @@ pub(super) fn content(pid: i32) -> Result<Told> {
 /// A refusal of one that can't be looked into.
 pub(super) fn of_job(init: i32) -> Result<Told> {
     match look(init)? {
-        (Found::Unknown, _) => Err(refuse("cannot be asked for its IPC namespace".to_owned())),
+        (Found::Unknown, _) => {
+            let what = "the job's IPC namespace can't be looked into, which others of its processes' own ask for";
+            Err(refuse(what.to_owned()))
+        }
         (_, told) => Ok(told),
     }
 }

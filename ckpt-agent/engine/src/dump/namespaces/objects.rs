@@ -82,8 +82,8 @@ impl Own {
             counted.map_err(|error| (pid, error))?;
         }
         attached.check(&self.lists).map_err(|(namespace, error)| {
-            let inside = processes.iter().map(|one| one.host_pid);
-            let first = inside.into_iter().find(|pid| self.ipc_of(*pid) == namespace);
+            let mut all = processes.iter().map(|one| one.host_pid);
+            let first = all.find(|pid| self.ipc_of(*pid) == namespace);
             (first.unwrap_or(init), error)
         })
     }

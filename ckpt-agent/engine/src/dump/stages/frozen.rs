@@ -350,9 +350,10 @@ impl Frozen {
     /// Namespaces that processes of the job have made for themselves.
     fn own_namespaces(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<namespaces::Own> {
         let own = namespaces::Own::find(self.settings.init, &self.job.processes);
-        own.map_err(|(host_pid, error)| {
-            let node = &nodes[&host_pid];
-            error.of(node.pid, &node.comm)
+        own.map_err(|(host_pid, error)| match nodes.get(&host_pid) {
+            Some(node) => error.of(node.pid, &node.comm),
+            // The init is none of them.
+            None => error,
         })
     }
 
