@@ -26,6 +26,9 @@ const MOST: usize = 32_768;
 /// Semaphores of one set (SEMMSL), and the highest value of one (SEMVMX).
 const MOST_SEMAPHORES: usize = 32_000;
 const HIGHEST: u16 = 32_767;
+/// Bytes of a message and of a queue in a new namespace at most (MSGMAX, MSGMNB, include/uapi/linux/msg.h).
+const LONGEST_MESSAGE: u64 = 8192;
+const LARGEST_QUEUE: u64 = 16_384;
 
 /// Refuses what no dump writes.
 pub(super) fn check(objects: &IpcObjects) -> Result<()> {
@@ -66,6 +69,7 @@ pub fn restore(
     for (place, (pid, objects)) in &filled {
         let own = inodes.get(place).map_or(&[][..], Vec::as_slice);
         inside(*pid, is_of_job(graph, *place), context, |context| {
+            raise_limits(objects);
             ipc::make_here(objects, context)?;
             own.iter().try_for_each(|inode| segments::make(inode, context))
         })?;
@@ -86,6 +90,22 @@ pub fn restore(
         }
     }
     Ok(())
+}
+
+/// Raises the limits of a new namespace as far as what is put into its queues asks for. Where that is forbidden, making these
+/// says so.
+fn raise_limits(objects: &IpcObjects) {
+    let lengths = objects.queues.iter().flat_map(|queue| &queue.messages);
+    let longest = lengths.map(|(_, length)| u64::from(*length)).max();
+    let largest = objects.queues.iter().map(|queue| queue.capacity).max();
+    for (limit, least, wanted) in [
+        ("/proc/sys/kernel/msgmax", LONGEST_MESSAGE, longest),
+        ("/proc/sys/kernel/msgmnb", LARGEST_QUEUE, largest),
+    ] {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted > least) {
+            let _ = std::fs::write(limit, wanted.to_string());
+        }
+    }
 }
 
 /// Segments by the IPC namespaces that they are in, but the job's.
