@@ -95,7 +95,7 @@ const NEED_NAMESPACES: &[Excuse] = &[
         "SysV IPC is the machine's, and is refused",
         &["hugesegment", "ipcnamespace", "ipcnumbers", "sysvshm", "sysvsem", "sysvqueue"],
     ),
-    ("POSIX message queues are the machine's, and are refused", &["mqueue"]),
+    ("POSIX message queues are the machine's, and are refused", &["ipcqueuegone", "mqueue"]),
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
 ];
 

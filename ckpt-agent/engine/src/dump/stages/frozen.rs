@@ -8,7 +8,7 @@ use tracing::debug_span;
 use super::{DumpSettings, Quiesced};
 use crate::aio;
 use crate::doing::{self, Thing};
-use crate::dump::collect::{add_unopened_queues, collect};
+use crate::dump::collect::{add_unopened_queues, check_queues, collect};
 use crate::dump::early;
 use crate::dump::namespaces;
 use crate::dump::outside;
@@ -249,6 +249,7 @@ impl Frozen {
         let streams_only = &self.remote_shells;
         let mut collected = collect(&living, streams_only, &mut context)?;
         if !context.shares_ipc {
+            check_queues(self.settings.init, &collected, &context)?;
             add_unopened_queues(self.settings.init, &mut collected, &mut context)?;
         }
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
