@@ -436,6 +436,10 @@ fn rebuild(
         complete_memory(helper, files, common, page, context, is_last)?;
     }
     namespaces::enter_all(&mut helpers, context, &own)?;
+    namespaces::restore_ipc(&mut helpers, context, |helper| {
+        let image = helper.image;
+        memory::attach_inner(&mut helper.remote()?, image, files, common, page)
+    })?;
     namespaces::open_inside(&helpers, context)?;
     namespaces::name_programs(&mut helpers, files, context.rehearsal)?;
     {
@@ -534,7 +538,9 @@ fn complete_memory(
         // The job itself has them while it is rehearsed.
         record_locks::set(&mut remote, image)?;
     }
-    ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;
+    if context.graph.own_ipc_of(image).is_none() {
+        ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;
+    }
     register_membarrier(&mut remote, image.membarrier)?;
     local_descriptors::put(&mut remote, scratch, &image.local_descriptors)?;
     let lacking = attributes::of_process(&mut remote, scratch, image)?;

@@ -8,7 +8,7 @@ use tracing::debug_span;
 use super::{DumpSettings, Quiesced};
 use crate::aio;
 use crate::doing::{self, Thing};
-use crate::dump::collect::{add_unopened_queues, collect};
+use crate::dump::collect::{add_unopened_queues, check_queues, collect};
 use crate::dump::early;
 use crate::dump::namespaces;
 use crate::dump::outside;
@@ -217,6 +217,7 @@ impl Frozen {
             copies: std::mem::take(&mut self.copies),
             seen: std::mem::take(&mut self.seen),
             leased: Leased::now(),
+            ipc_namespaces: namespaces.ipc_namespaces(),
             network: namespaces.network(self.settings.init),
             places: namespaces.found(),
             shown: self.settings.shown.clone(),
@@ -227,6 +228,7 @@ impl Frozen {
         for (host_pid, node) in &nodes {
             context.pids.insert(*host_pid, node.pid);
         }
+        namespaces.add_segments(&mut context);
         let root = self.settings.root;
         context.led = strangers.into_iter().map(|number| (number, root)).collect();
         self.add_threads(&mut context)?;
@@ -247,6 +249,7 @@ impl Frozen {
         let streams_only = &self.remote_shells;
         let mut collected = collect(&living, streams_only, &mut context)?;
         if !context.shares_ipc {
+            check_queues(self.settings.init, &collected, &context)?;
             add_unopened_queues(self.settings.init, &mut collected, &mut context)?;
         }
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
@@ -348,9 +351,10 @@ impl Frozen {
     /// Namespaces that processes of the job have made for themselves.
     fn own_namespaces(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<namespaces::Own> {
         let own = namespaces::Own::find(self.settings.init, &self.job.processes);
-        own.map_err(|(host_pid, error)| {
-            let node = &nodes[&host_pid];
-            error.of(node.pid, &node.comm)
+        own.map_err(|(host_pid, error)| match nodes.get(&host_pid) {
+            Some(node) => error.of(node.pid, &node.comm),
+            // The init is none of them.
+            None => error,
         })
     }
 
