@@ -258,23 +258,30 @@ echo \"status $?\"
         job.file("out").contains("125") && job.file("err").contains("keep jobs in /proc"),
         || job.explain(&Failure("a folder that can't be written to".into())).0,
     )?;
-    // Nobody can make a folder there.
-    slurm.cluster().node(2).must_run(&["mount", "-o", "remount,ro", "/tmp"])?;
+    // Nobody can make a folder there; nobody can write to one.
+    let full = "mount -t tmpfs -o size=8k,mode=1777 none /tmp; head -c 1M /dev/zero > /tmp/full";
+    let broken = [
+        ("mount -o remount,ro /tmp", "Read-only file system"),
+        (&format!("mount -o remount,rw /tmp; {full}; true"), "No space left on device"),
+    ];
     let text = "#!/bin/bash
 #SBATCH --nodes=3 --ntasks-per-node=2 --output=out.%j --error=err.%j
 ckptd slurm run --wait 10s touch /mnt/shared/anna/began
 echo \"status $?\"
 ";
     let script = slurm.cluster().share_script("wrong.sh", text)?;
-    let job = Batch::submit(&slurm, &script)?;
-    job.wait_for("out", "status ", JOB_LIMIT)?;
-    let (out, err) = (job.file("out"), job.file("err"));
-    let told = err.lines().next().unwrap_or_default();
-    let right = out.contains("status 125")
-        && told.contains("node2: its agent has ended")
-        && err.contains("Read-only file system");
-    let began = slurm.cluster().folder().join("shared").join(USER).join("began").exists();
-    check(right && !began, || job.explain(&Failure("a node without /tmp".into())).0)?;
+    for (break_it, cause) in broken {
+        slurm.cluster().node(2).must_run(&["sh", "-c", break_it])?;
+        let job = Batch::submit(&slurm, &script)?;
+        job.wait_for("out", "status ", JOB_LIMIT)?;
+        let (out, err) = (job.file("out"), job.file("err"));
+        let told = err.lines().next().unwrap_or_default();
+        let right = out.contains("status 125")
+            && told.contains("node2: its agent has ended")
+            && err.contains(cause);
+        let began = slurm.cluster().folder().join("shared").join(USER).join("began").exists();
+        check(right && !began, || job.explain(&Failure("a node without /tmp".into())).0)?;
+    }
     nothing_left(&slurm, [1, 3])
 }
 
