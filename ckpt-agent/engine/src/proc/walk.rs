@@ -230,6 +230,19 @@ pub fn inner_number(status: &str) -> Option<i32> {
     line.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
+/// How many PID namespaces deep a process is, from its file `status`.
+pub fn namespaces_of(status: &str) -> usize {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    line.map_or(1, |line| line.split_ascii_whitespace().count())
+}
+
+/// The number of a process or thread as its job sees it, whose init is so many PID namespaces deep, from its file `status`.
+/// `None`: it is not in the job's, or the kernel has no PID namespaces.
+pub fn job_number(status: &str, depth: usize) -> Option<i32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace().nth(depth.checked_sub(1)?)?.parse().ok()
+}
+
 /// Whether nothing of a process runs any more: it has been waited for, or is about to be.
 pub fn is_ended(pid: i32) -> bool {
     let ended = |state| matches!(state, 'Z' | 'X');

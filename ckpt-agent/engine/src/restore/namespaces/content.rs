@@ -65,7 +65,8 @@ pub(super) fn fill(
         NamespaceContent::Network { loopback_up: false }
         | NamespaceContent::Ipc
         | NamespaceContent::Mounts
-        | NamespaceContent::Cgroup => Ok(()),
+        | NamespaceContent::Cgroup
+        | NamespaceContent::Pid => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod birth;
 mod error;
+mod inside;
 mod life;
 mod lineage;
 mod number_table;

@@ -128,7 +128,8 @@ mod tests {
     fn node(pid: Pid, ppid: Pid) -> ProcessNode {
         let (comm, state) = (String::new(), ProcessState::Alive);
         let (exit_signal, subreaper) = (libc::SIGCHLD, false);
-        ProcessNode { pid, ppid, pgid: 1, sid: 1, comm, exit_signal, subreaper, state }
+        let inside = None;
+        ProcessNode { pid, ppid, pgid: 1, sid: 1, comm, exit_signal, subreaper, state, inside }
     }
 
     fn order(nodes: &[ProcessNode], last: Pid) -> Vec<Pid> {
