@@ -24,6 +24,7 @@ use super::super::proc::root_directory;
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 use memory_files::Maker;
+pub use pids::tell_peers;
 pub use places::Places;
 pub use related::check_network;
 use related::{GET_PARENT, GET_USER, related, user_name};

@@ -3,12 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::freeze::StoppedProcess;
 use super::super::super::graph::{
-    MountSource, NamespaceContent, NumbersInside, OwnNamespace, Pid, ProcessNode, ProcessState,
+    MountSource, NamespaceContent, NumbersInside, OpenFile, OwnNamespace, Pid, ProcessNode,
+    ProcessState,
 };
+use super::super::super::objects::{DumpContext, Object};
 use super::super::super::proc::{namespace_root, read_text};
 use super::super::super::restore::tree;
 use super::related::{GET_USER, related, user_name};
@@ -62,6 +65,20 @@ impl Own {
         check_groups(nodes)?;
         check_tree(init, nodes)?;
         self.check_mounted(nodes)
+    }
+
+    /// The device of the job's /proc, where there are any.
+    ///
+    /// # Errors
+    /// Failed stat(2).
+    pub fn proc_device(&self, init: i32) -> Result<Option<u64>> {
+        if !self.has_pids() {
+            return Ok(None);
+        }
+        let path = format!("/proc/{init}/root/proc");
+        let found =
+            std::fs::metadata(&path).map_err(|error| EngineError::system("stat", path, error))?;
+        Ok(Some(found.dev()))
     }
 
     fn place_of_pids(&mut self, pid: i32, places: &mut BTreeMap<String, u32>) -> Result<u32> {
@@ -128,12 +145,13 @@ impl Own {
             let content = self.all.get(place as usize).map(|one| &one.content);
             let Some(NamespaceContent::OwnMounts { mounts, .. }) = content else { continue };
             let made = mounts.iter().filter(|mount| {
-                mount.file_system == "proc" && matches!(mount.source, MountSource::Made { .. })
+                let is_made = matches!(mount.source, MountSource::Made { .. });
+                mount.file_system == "proc" && mount.root == "/" && is_made
             });
             let made: Vec<&str> = made.map(|mount| mount.at.as_str()).collect();
-            let inside = |pid: &i32| Some((*pid, nodes.get(pid)?, nodes.get(pid)?.inside?));
+            let inside = |pid: &i32| Some((*pid, nodes.get(pid)?.inside?));
             let within: Vec<_> = pids.iter().filter_map(inside).collect();
-            let Some((pid, node, own)) = within.first().filter(|_| !made.is_empty()) else {
+            let Some((pid, own)) = within.first().filter(|_| !made.is_empty()) else {
                 let odd = made.first().and_then(|at| {
                     let pid = *pids.first()?;
                     let shown = shows(pid, at, nodes.get(&pid)?.pid, 1);
@@ -144,16 +162,38 @@ impl Own {
                     None => continue,
                 }
             };
-            if within.iter().any(|(.., other)| other.namespace != own.namespace) {
+            if within.iter().any(|(_, other)| other.namespace != own.namespace) {
                 let what = "is among mounts with a /proc with processes of another PID namespace";
                 return Err((*pid, refuse(what.to_owned())));
             }
             if let Some(at) = made.iter().find(|at| !shows(*pid, at, own.pid, 1)) {
                 return Err((*pid, of_others(at)));
             }
-            debug_assert_ne!(node.pid, 0);
         }
         Ok(())
+    }
+}
+
+/// Says where a number of who is at the other end of a Unix socket, or has sent into it, is one that only the job's own PID
+/// namespace will have: it is written there by a process that is none of those within.
+pub fn tell_peers(
+    files: &[OpenFile],
+    nodes: &BTreeMap<i32, ProcessNode>,
+    context: &mut DumpContext,
+) {
+    let within = nodes.values().filter(|node| node.inside.is_some()).map(|node| node.pid);
+    let within: BTreeSet<Pid> = within.collect();
+    let is_told = |file: &&OpenFile| {
+        let Object::UnixSocket(socket) = &file.object else { return false };
+        let senders = socket.received.iter().filter_map(|message| message.by);
+        senders.chain(socket.peer_process).any(|pid| within.contains(&pid))
+    };
+    let count = files.iter().filter(is_told).count();
+    if count > 0 {
+        context.warn(format!(
+            "in PID namespaces of the job's own, {count} Unix sockets have the number 0 for processes there that are at \
+             their other ends, or have sent into them, after a restart (SO_PEERCRED, SCM_CREDENTIALS)"
+        ));
     }
 }
 

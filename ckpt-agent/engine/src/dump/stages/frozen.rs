@@ -218,6 +218,7 @@ impl Frozen {
             seen: std::mem::take(&mut self.seen),
             leased: Leased::now(),
             network: namespaces.network(self.settings.init),
+            proc_device: namespaces.proc_device(self.settings.init)?,
             places: namespaces.found(),
             shown: self.settings.shown.clone(),
             tracking: self.settings.tracking.clone(),
@@ -251,6 +252,7 @@ impl Frozen {
         }
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
         early::open_registered(&mut collected.files, &collected.probes)?;
+        namespaces::tell_peers(&collected.files, &nodes, &mut context);
         let relay_states = Vec::new();
         Ok(Quiesced { frozen: self, nodes, namespaces, sharing, collected, context, relay_states })
     }
