@@ -178,7 +178,8 @@ pub fn furnish<'i>(
     }
     let mut threads = Threads { all: &mut all, image, entry, scratch };
     let inside = numbers.inside(context.graph, image);
-    posix_timers::restore(&mut threads, image, scratch, inside.as_ref().unwrap_or(numbers))?;
+    let numbers = inside.as_ref().map_or((numbers, false), |inside| (inside, true));
+    posix_timers::restore(&mut threads, image, scratch, numbers)?;
     {
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
         if image.dumpable != 2 {
