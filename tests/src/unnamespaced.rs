@@ -99,7 +99,7 @@ const NEED_NAMESPACES: &[Excuse] = &[
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
     (
         "PID namespaces within the machine's are refused",
-        &["pidnamespace", "pidnamespaceproc", "pidnamespaceuser"],
+        &["pidnamespace", "pidnamespaceentered", "pidnamespaceproc", "pidnamespaceuser"],
     ),
 ];
 

@@ -244,7 +244,7 @@ fn place_zombies(nodes: &mut BTreeMap<i32, ProcessNode>) {
     }
 }
 
-/// Whoever is in one descends from its first process, and whoever is not has come there by setns(2).
+/// Whoever is in one descends from somebody who was forked into it from outside.
 fn check_place(node: &ProcessNode, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
     let parent = nodes.values().find(|parent| parent.pid == node.ppid);
     let around = parent.and_then(|parent| parent.inside);
@@ -257,11 +257,10 @@ fn check_place(node: &ProcessNode, nodes: &BTreeMap<i32, ProcessNode>) -> Result
     if inside.namespace == u32::MAX || node.state == ProcessState::StandIn {
         return Err(refuse("is in a PID namespace of its own, as a mere stand-in".to_owned()));
     }
-    if !inside.is_first() {
-        return match around.is_some_and(|around| around.namespace == inside.namespace) {
-            true => Ok(()),
-            false => Err(refuse("has come into a PID namespace of the job's own from outside".to_owned())),
-        };
+    match around {
+        Some(around) if around.namespace == inside.namespace => return Ok(()),
+        Some(_) => return Err(refuse("is the child of a process in another PID namespace".to_owned())),
+        None => {}
     }
     let Some(parent) = parent else { return Ok(()) };
     // Who leads a session can't be in another group for a moment.
@@ -273,7 +272,7 @@ fn check_place(node: &ProcessNode, nodes: &BTreeMap<i32, ProcessNode>) -> Result
     });
     let leads = parent.pid == parent.sid;
     if leads && group.is_some_and(|group| group != parent.pgid) {
-        let what = "is the first of a PID namespace, in a process group of which its parent can't be";
+        let what = "was forked into a PID namespace, in a process group of which its parent can't be";
         return Err(refuse(what.to_owned()));
     }
     Ok(())

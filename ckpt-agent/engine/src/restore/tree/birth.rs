@@ -297,7 +297,7 @@ fn conduct<H: Hooks>(heritage: &Heritage<'_, H>) -> Result<(), BirthError> {
     for (number, phase) in heritage.schedule.after_births() {
         open(heritage, number, phase);
         if phase == Phase::BirthsInside {
-            heritage.fork_firsts(&heritage.plan.firsts_by_init)?;
+            heritage.fork_inward(&heritage.plan.inward_by_init)?;
         }
         finish(heritage, number, phase)?;
         // By now those that end have ended or are about to: the helpers wait for theirs, init for its.

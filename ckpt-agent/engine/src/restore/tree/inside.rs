@@ -1,10 +1,10 @@
 //! Processes in PID namespaces of the job's own (pid_namespaces(7)), in a plan. All that are in one descend from its first
-//! process, which somebody outside has forked.
+//! process, or from others that somebody outside has forked into it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::super::graph::{NumbersInside, Pid, ProcessNode};
-use super::plan::{Birth, Plan};
+use super::plan::{Birth, Index, Plan};
 use super::recorded::{INIT, TreeError};
 
 /// What numbers in such namespaces are known of a recorded tree.
@@ -47,9 +47,9 @@ impl Inside {
         all
     }
 
-    /// The group that a first process is born in.
+    /// The group that whoever is forked into a namespace from outside is born in.
     pub(super) fn born_in(&self, inside: NumbersInside) -> Option<Pid> {
-        self.born_in.get(&inside.namespace).copied().filter(|_| inside.is_first())
+        self.born_in.get(&inside.namespace).copied()
     }
 
     /// Who forks temporary processes for a group of a session: of one within a namespace somebody within it.
@@ -95,16 +95,26 @@ pub(super) fn check(plan: &Plan) -> Result<(), TreeError> {
         if !numbers.insert((inside.namespace, inside.pid)) {
             return Err(TreeError::Twice(birth.pid));
         }
-        let fits = match inside.is_first() {
+        let fits = match of_forker {
+            Some(by) => by.namespace == inside.namespace && !inside.is_first(),
             // Whoever is born before a setsid(2) of its parent comes before there are groups.
-            true => of_forker.is_none() && by.is_none_or(|by| by.firsts.contains(&index(plan, birth))),
-            false => of_forker.is_some_and(|by| by.namespace == inside.namespace),
+            None => by.is_none_or(|by| by.inward.contains(&index(plan, birth))),
         };
         if !fits {
             return Err(unreachable(birth));
         }
     }
-    Ok(())
+    let without = plan.births.iter().find(|birth| {
+        let inside = birth.inside.map(|inside| inside.namespace);
+        inside.is_some_and(|namespace| first_of(plan, namespace).is_none())
+    });
+    without.map_or(Ok(()), |birth| Err(unreachable(birth)))
+}
+
+/// The first process of a namespace.
+pub(super) fn first_of(plan: &Plan, namespace: u32) -> Option<Index> {
+    let is_first = |inside: &NumbersInside| inside.namespace == namespace && inside.is_first();
+    plan.births.iter().position(|birth| birth.inside.as_ref().is_some_and(is_first))
 }
 
 fn index(plan: &Plan, birth: &Birth) -> usize {

@@ -1,6 +1,7 @@
 //! The life of a helper, from its birth to the moment when it can be seized.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::unistd::{getpgrp, getpid, getppid, getsid, setpgid, setsid};
@@ -12,11 +13,15 @@ use super::super::super::sys::clone3::{
 use super::super::super::sys::{prctl, signals};
 use super::birth::{Hooks, Level, Phase, Schedule};
 use super::error::HelperError;
+use super::inside::first_of;
 use super::number_table::NumberTable;
 use super::plan::{Birth, GroupStep, Index, Plan, Role};
 use super::recorded::INIT;
 use super::turns::Turns;
 use super::zombie::Ending;
+
+/// Pause between looks for another helper.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// What init hands down to every helper.
 pub(super) struct Heritage<'a, H: Hooks> {
@@ -110,21 +115,44 @@ impl<H: Hooks> Heritage<'_, H> {
         if birth.inside.is_some() { birth.pid } else { told }
     }
 
-    /// Forks the first processes of PID namespaces, each in the group that it was born in. Only in the caller it returns.
-    pub(super) fn fork_firsts(&self, firsts: &[Index]) -> Step {
-        for child in firsts {
+    /// Forks processes into PID namespaces of the job's own, each in the group that it was born in. Only in the caller it
+    /// returns.
+    pub(super) fn fork_inward(&self, inward: &[Index]) -> Step {
+        for child in inward {
             let own = getpgrp().as_raw();
             let group = self.plan.births[*child].born_in.map(|group| {
                 self.here(group).filter(|_| group != INIT).ok_or(HelperError::NotHere(group))
             });
             let group = group.transpose()?.filter(|group| *group != own);
             group.map(enter).transpose()?;
+            let inside = self.plan.births[*child].inside.filter(|inside| !inside.is_first());
+            if let Some(inside) = inside {
+                let first = self.await_first(inside.namespace)?;
+                have_children_in(&format!("/proc/{first}/ns/pid"))?;
+            }
             if self.fork(*child)? == Side::Child {
                 self.live(*child);
+            }
+            if inside.is_some() {
+                have_children_in("/proc/self/ns/pid")?;
             }
             group.map(|_| enter(own)).transpose()?;
         }
         Ok(())
+    }
+
+    /// Waits until the first process of a PID namespace is there; its number here.
+    fn await_first(&self, namespace: u32) -> Step<Pid> {
+        let first = first_of(self.plan, namespace).ok_or(HelperError::NotHere(INIT))?;
+        loop {
+            if let Some(number) = self.table.number(first) {
+                return Ok(number);
+            }
+            if self.table.is_aborted() {
+                leave(125);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// Forks one process of the plan.
@@ -175,7 +203,7 @@ impl<H: Hooks> Heritage<'_, H> {
         let birth = &self.plan.births[me];
         match (phase, birth.group) {
             (Phase::Births, _) => Ok(()),
-            (Phase::BirthsInside, _) => self.fork_firsts(&birth.firsts),
+            (Phase::BirthsInside, _) => self.fork_inward(&birth.inward),
             (
                 Phase::Terminals(level)
                 | Phase::Found(level)
@@ -288,6 +316,13 @@ impl<H: Hooks> Heritage<'_, H> {
 fn leave(code: i32) -> ! {
     // SAFETY: ends the process at once, as a forked child should: no handlers of its parent's run.
     unsafe { libc::_exit(code) }
+}
+
+/// Has children of the caller be in a PID namespace.
+fn have_children_in(path: &str) -> Step {
+    let namespace = std::fs::File::open(path).map_err(HelperError::system(format!("open {path}")))?;
+    nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWPID)
+        .map_err(HelperError::system(format!("setns {path}")))
 }
 
 fn enter(pgid: Pid) -> Step {

@@ -18,8 +18,8 @@ pub struct Plan {
     pub births: Vec<Birth>,
     /// Births by init, in order.
     pub by_init: Vec<Index>,
-    /// Births by init of the first processes of PID namespaces of the job's own.
-    pub firsts_by_init: Vec<Index>,
+    /// Births by init into PID namespaces of the job's own.
+    pub inward_by_init: Vec<Index>,
     /// The ends of the temporary processes, in order.
     pub rounds: Vec<Round>,
     /// Whether init has to lead session 1.
@@ -47,12 +47,13 @@ pub struct Birth {
     pub early: Vec<Index>,
     /// Births after its setsid(2), or without one, in order.
     pub later: Vec<Index>,
-    /// Births of the first processes of PID namespaces, once all outside of these are there with their groups.
-    pub firsts: Vec<Index>,
+    /// Births, by one that is outside, into PID namespaces of the job's own, once all that are outside are there with their
+    /// groups. First processes of namespaces come first.
+    pub inward: Vec<Index>,
     /// Its numbers in a PID namespace of the job's own.
     pub inside: Option<NumbersInside>,
-    /// Of such a first process: the group, made outside, that it is born in where any process of the namespace has come
-    /// into that by its birth.
+    /// Of one that is born into such a namespace: the group, made outside, that it is born in where any process of the
+    /// namespace has come into that by its birth.
     pub born_in: Option<Pid>,
     /// How it comes to its group. All founders act first, then all that join, then all that move.
     pub group: GroupStep,
@@ -222,7 +223,7 @@ impl<'a> Drafter<'a> {
             role,
             early: Vec::new(),
             later: Vec::new(),
-            firsts: Vec::new(),
+            inward: Vec::new(),
             inside: node.inside,
             born_in: node.inside.and_then(|inside| self.inside.born_in(inside)),
             group: self.group_step(node),
@@ -283,7 +284,7 @@ impl<'a> Drafter<'a> {
             role: Role::Temporary { round: self.rounds[&adopter] },
             early: Vec::new(),
             later: Vec::new(),
-            firsts: Vec::new(),
+            inward: Vec::new(),
             inside: of_host.map(|of_host| self.inside.temporary(pid, of_host)),
             born_in: None,
             group: GroupStep::Stay,
@@ -294,11 +295,20 @@ impl<'a> Drafter<'a> {
 
     fn add(&mut self, birth: Birth, early: bool) -> Index {
         let index = self.plan.births.len();
+        let is_outside = |index: Index| self.plan.births[index].inside.is_none();
+        let is_inward = birth.inside.is_some() && birth.forked_by.is_none_or(is_outside);
         let is_first = birth.inside.is_some_and(|inside| inside.is_first());
+        let place = |all: &[Index]| if is_first { 0 } else { all.len() };
         match birth.forked_by {
-            None if is_first => self.plan.firsts_by_init.push(index),
+            None if is_inward => {
+                let all = &mut self.plan.inward_by_init;
+                all.insert(place(all), index);
+            }
             None => self.plan.by_init.push(index),
-            Some(parent) if is_first && !early => self.plan.births[parent].firsts.push(index),
+            Some(parent) if is_inward && !early => {
+                let all = &mut self.plan.births[parent].inward;
+                all.insert(place(all), index);
+            }
             Some(parent) if early => self.plan.births[parent].early.push(index),
             Some(parent) => self.plan.births[parent].later.push(index),
         }
