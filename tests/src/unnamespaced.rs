@@ -99,7 +99,13 @@ const NEED_NAMESPACES: &[Excuse] = &[
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
     (
         "PID namespaces within the machine's are refused",
-        &["pidnamespace", "pidnamespaceentered", "pidnamespaceproc", "pidnamespaceuser"],
+        &[
+            "pidnamespace",
+            "pidnamespaceentered",
+            "pidnamespacefile",
+            "pidnamespaceproc",
+            "pidnamespaceuser",
+        ],
     ),
 ];
 

@@ -12,9 +12,9 @@ use super::super::arch::{Architecture, Current, Interrupted};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess};
 use super::super::graph::{
-    Credentials, Descriptor, IntervalTimer, NumbersInside, OpenFile, PendingSignal, Pid, PosixTimer,
-    ProcessAttributes, ProcessNode, ProcessState, ResourceLimit, RobustList, Rseq, SandboxFilter,
-    SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex, to_sparse_hex,
+    Credentials, Descriptor, IntervalTimer, NumbersInside, OpenFile, PendingSignal, Pid,
+    PosixTimer, ProcessAttributes, ProcessNode, ProcessState, ResourceLimit, RobustList, Rseq,
+    SandboxFilter, SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex, to_sparse_hex,
 };
 use super::super::local_descriptors;
 use super::super::objects::paths;

@@ -63,9 +63,8 @@ fn take_apart(link: &str) -> Option<(Pid, Option<Pid>, &str)> {
 /// The refusal.
 pub fn check_device(probe: &Probe, context: &DumpContext) -> Result<()> {
     let Some(home) = context.proc_device else { return Ok(()) };
-    let is_in_proc = || {
-        fstatfs(&probe.copy).is_ok_and(|found| found.filesystem_type() == FsType(PROCFS as _))
-    };
+    let is_in_proc =
+        || fstatfs(&probe.copy).is_ok_and(|found| found.filesystem_type() == FsType(PROCFS as _));
     if probe.inode().0 == home || take_apart(&probe.link).is_none() || !is_in_proc() {
         return Ok(());
     }

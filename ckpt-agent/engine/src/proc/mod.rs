@@ -15,6 +15,7 @@ pub use numa_maps::add_policies;
 pub use program::must_be_own;
 pub use root::{namespace_root, root_directory};
 pub use walk::{
-    Threads, all_processes, children, descendants, descriptor_numbers, inner_number, is_ended, job_number, namespaces_of,
-    is_ending, is_io_worker, parent, read_text, shown_by, start_time, thread_numbers,
+    Threads, all_processes, children, descendants, descriptor_numbers, inner_number, is_ended,
+    is_ending, is_io_worker, job_number, namespaces_of, parent, read_text, shown_by, start_time,
+    thread_numbers,
 };

@@ -310,6 +310,17 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_those_of_the_jobs_namespace() {
+        let status = "Name:\tx\nNSpid:\t4711\t12\t1\n";
+        assert_eq!(
+            [1, 2, 3, 4].map(|depth| job_number(status, depth)),
+            [Some(4711), Some(12), Some(1), None]
+        );
+        assert_eq!((namespaces_of(status), namespaces_of("Name:\tx\n")), (3, 1));
+        assert_eq!(job_number("Name:\tx\n", 1), None);
+    }
+
+    #[test]
     fn both_ways_find_the_same() {
         let sleep = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let mut child = sleep();

@@ -28,7 +28,8 @@ impl Numbers {
         let all: BTreeMap<Pid, _> = of_nodes.collect();
         let own = all.get(&image.pid)?.namespace;
         let others = all.iter().filter(|(_, inside)| inside.namespace == own);
-        let threads = image.threads.iter().filter_map(|thread| Some((thread.tid, thread.tid_inside?)));
+        let threads =
+            image.threads.iter().filter_map(|thread| Some((thread.tid, thread.tid_inside?)));
         Some(Self(others.map(|(pid, inside)| (*pid, inside.pid)).chain(threads).collect()))
     }
 

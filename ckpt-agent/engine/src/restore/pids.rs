@@ -30,15 +30,18 @@ pub(super) fn check(nodes: &[ProcessNode], graph: &Graph) -> Result<()> {
         }
         if World::of_this_init() != World::Own {
             return Err(EngineError::Unfit {
-                what: "the job has PID namespaces of its own, in which numbers must be as they were"
-                    .to_owned(),
-                way_out: "restart it where jobs have namespaces; `ckptd doctor` says what is allowed"
-                    .to_owned(),
+                what:
+                    "the job has PID namespaces of its own, in which numbers must be as they were"
+                        .to_owned(),
+                way_out:
+                    "restart it where jobs have namespaces; `ckptd doctor` says what is allowed"
+                        .to_owned(),
             });
         }
         if node.state == ProcessState::StandIn {
             return Err(EngineError::Unfit {
-                what: "the processes of a PID namespace of the job's own can't be divided".to_owned(),
+                what: "the processes of a PID namespace of the job's own can't be divided"
+                    .to_owned(),
                 way_out: "bring them back together".to_owned(),
             });
         }

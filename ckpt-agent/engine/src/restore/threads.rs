@@ -64,9 +64,7 @@ pub fn make(
 ) -> Result<Option<StoppedThread>> {
     leader.thread().set_options(FOLLOW_CHILDREN)?;
     let made = match asking {
-        Asking::Plainly(inside) => {
-            make_patiently(leader, (wanted, inside), scratch).map(Some)
-        }
+        Asking::Plainly(inside) => make_patiently(leader, (wanted, inside), scratch).map(Some),
         Asking::ByTheLast(inside) => make_after_the_last(leader, wanted, inside).map(Some),
         Asking::Held(counter, held) => make_held(leader, wanted, counter, held),
         Asking::Near(counter, limit) => make_near(leader, wanted, scratch, (counter, limit)),

@@ -183,7 +183,9 @@ impl Plan<'_> {
     /// Whether this is a part of a /proc over that part itself, as containers have them to make these read-only.
     fn is_in_place(&self, mount: &Mount) -> bool {
         let is_whole = |one: &Mount| {
-            one.device == mount.device && one.root == "/" && mount.at == joined(&one.at, &mount.root)
+            one.device == mount.device
+                && one.root == "/"
+                && mount.at == joined(&one.at, &mount.root)
         };
         self.own.all.iter().any(is_whole)
     }

@@ -229,18 +229,17 @@ fn forget_zombies(nodes: &mut BTreeMap<i32, ProcessNode>) {
 /// ended.
 fn place_zombies(nodes: &mut BTreeMap<i32, ProcessNode>) {
     let living = nodes.values().filter(|node| node.state == ProcessState::Alive);
-    let living: BTreeMap<Pid, Option<u32>> = living
-        .map(|node| (node.pid, node.inside.map(|inside| inside.namespace)))
-        .collect();
+    let living: BTreeMap<Pid, Option<u32>> =
+        living.map(|node| (node.pid, node.inside.map(|inside| inside.namespace))).collect();
     for node in nodes.values_mut() {
         if !matches!(node.state, ProcessState::Zombie { .. }) {
             continue;
         }
         let namespace = living.get(&node.ppid).copied().flatten();
-        node.inside = node.inside.zip(namespace).map(|(inside, namespace)| NumbersInside {
-            namespace,
-            ..inside
-        });
+        node.inside = node
+            .inside
+            .zip(namespace)
+            .map(|(inside, namespace)| NumbersInside { namespace, ..inside });
     }
 }
 
@@ -251,7 +250,10 @@ fn check_place(node: &ProcessNode, nodes: &BTreeMap<i32, ProcessNode>) -> Result
     let Some(inside) = node.inside else {
         return match around {
             None => Ok(()),
-            Some(_) => Err(refuse("is the child of a process in a PID namespace of its own that it is not in".to_owned())),
+            Some(_) => Err(refuse(
+                "is the child of a process in a PID namespace of its own that it is not in"
+                    .to_owned(),
+            )),
         };
     };
     if inside.namespace == u32::MAX || node.state == ProcessState::StandIn {
@@ -259,20 +261,22 @@ fn check_place(node: &ProcessNode, nodes: &BTreeMap<i32, ProcessNode>) -> Result
     }
     match around {
         Some(around) if around.namespace == inside.namespace => return Ok(()),
-        Some(_) => return Err(refuse("is the child of a process in another PID namespace".to_owned())),
+        Some(_) => {
+            return Err(refuse("is the child of a process in another PID namespace".to_owned()));
+        }
         None => {}
     }
     let Some(parent) = parent else { return Ok(()) };
     // Who leads a session can't be in another group for a moment.
     let group = nodes.values().find_map(|other| {
         let other_inside = other.inside?;
-        let is_from_outside =
-            other_inside.namespace == inside.namespace && other_inside.pgid == 0;
+        let is_from_outside = other_inside.namespace == inside.namespace && other_inside.pgid == 0;
         is_from_outside.then_some(other.pgid)
     });
     let leads = parent.pid == parent.sid;
     if leads && group.is_some_and(|group| group != parent.pgid) {
-        let what = "was forked into a PID namespace, in a process group of which its parent can't be";
+        let what =
+            "was forked into a PID namespace, in a process group of which its parent can't be";
         return Err(refuse(what.to_owned()));
     }
     Ok(())
@@ -315,5 +319,10 @@ fn check_tree(init: i32, nodes: &BTreeMap<i32, ProcessNode>) -> Found {
     let Err(error) = tree::plan(&all) else { return Ok(()) };
     let first = nodes.iter().find(|(_, node)| node.inside.is_some());
     let host_pid = first.map_or(init, |(host_pid, _)| *host_pid);
-    Err((host_pid, refuse(format!("is in a PID namespace of its own whose processes can't be made again: {error}"))))
+    Err((
+        host_pid,
+        refuse(format!(
+            "is in a PID namespace of its own whose processes can't be made again: {error}"
+        )),
+    ))
 }

@@ -26,8 +26,8 @@ use crate::late::{Names, filters_of};
 use crate::leases::Leased;
 use crate::objects::{ConsoleTerminal, DumpContext, Object, is_watched, is_write_watched};
 use crate::proc::{
-    Mapping, Members, add_policies, descriptor_numbers, job_number, mounts, must_be_own,
-    read_maps, read_smaps, read_text, shown_by,
+    Mapping, Members, add_policies, descriptor_numbers, job_number, mounts, must_be_own, read_maps,
+    read_smaps, read_text, shown_by,
 };
 use crate::sys::pidfd::PidFd;
 use crate::sys::schedule::Ahead;
@@ -348,16 +348,13 @@ impl Frozen {
     }
 
     /// Namespaces that processes of the job have made for themselves.
-    fn own_namespaces(
-        &self,
-        nodes: &mut BTreeMap<i32, ProcessNode>,
-    ) -> Result<namespaces::Own> {
+    fn own_namespaces(&self, nodes: &mut BTreeMap<i32, ProcessNode>) -> Result<namespaces::Own> {
         let (init, processes) = (self.settings.init, &self.job.processes);
-        let named = |nodes: &BTreeMap<i32, ProcessNode>, host_pid, error: EngineError| {
-            match nodes.get(&host_pid) {
-                Some(node) => error.of(node.pid, &node.comm),
-                None => error,
-            }
+        let named = |nodes: &BTreeMap<i32, ProcessNode>, host_pid, error: EngineError| match nodes
+            .get(&host_pid)
+        {
+            Some(node) => error.of(node.pid, &node.comm),
+            None => error,
         };
         let own = namespaces::Own::find(init, processes);
         let mut own = own.map_err(|(host_pid, error)| named(nodes, host_pid, error))?;
@@ -468,7 +465,9 @@ impl Frozen {
             for thread in others {
                 let path = format!("/proc/{}/task/{}/status", process.host_pid, thread.tid());
                 let text = read_text(&path)?.ok_or(EngineError::Gone(thread.tid()))?;
-                context.pids.insert(thread.tid(), job_number(&text, self.depth).unwrap_or(thread.tid()));
+                context
+                    .pids
+                    .insert(thread.tid(), job_number(&text, self.depth).unwrap_or(thread.tid()));
             }
         }
         Ok(())

@@ -49,7 +49,8 @@ pub(super) fn fill(
         }
         NamespaceContent::Network { loopback_up: true } => start_loopback(remote),
         NamespaceContent::OwnMounts { mounts, pivot, private } => {
-            let order = mounts::Order { mounts, pivot: *pivot, private: *private, rehearsal, procs };
+            let order =
+                mounts::Order { mounts, pivot: *pivot, private: *private, rehearsal, procs };
             mounts::make(remote, pid, &order)
         }
         NamespaceContent::User { uids, gids, may_set_groups } => {

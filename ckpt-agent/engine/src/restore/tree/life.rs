@@ -216,7 +216,8 @@ impl<H: Hooks> Heritage<'_, H> {
             }
             (Phase::Terminals(_), _) => Ok(()),
             (Phase::Found(_), GroupStep::Found | GroupStep::FoundAndMove(_)) => enter(own_number()),
-            (Phase::Join(_), GroupStep::Join(pgid)) | (Phase::Move(_), GroupStep::FoundAndMove(pgid)) => {
+            (Phase::Join(_), GroupStep::Join(pgid))
+            | (Phase::Move(_), GroupStep::FoundAndMove(pgid)) => {
                 enter(self.must_be_seen(Some(me), pgid)?)
             }
             (Phase::Found(_) | Phase::Join(_) | Phase::Move(_), _) => Ok(()),
@@ -244,7 +245,9 @@ impl<H: Hooks> Heritage<'_, H> {
             (Phase::Prepare | Phase::Follow, _) => {
                 let follows = self.hooks.shared(birth.pid).descriptors;
                 match follows == (phase == Phase::Follow) {
-                    true => self.hooks.prepare(birth.pid, &|recorded| self.seen_by(Some(me), recorded)),
+                    true => {
+                        self.hooks.prepare(birth.pid, &|recorded| self.seen_by(Some(me), recorded))
+                    }
                     false => Ok(()),
                 }
             }
@@ -320,7 +323,8 @@ fn leave(code: i32) -> ! {
 
 /// Has children of the caller be in a PID namespace.
 fn have_children_in(path: &str) -> Step {
-    let namespace = std::fs::File::open(path).map_err(HelperError::system(format!("open {path}")))?;
+    let namespace =
+        std::fs::File::open(path).map_err(HelperError::system(format!("open {path}")))?;
     nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWPID)
         .map_err(HelperError::system(format!("setns {path}")))
 }
