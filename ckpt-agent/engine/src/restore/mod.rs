@@ -160,7 +160,7 @@ pub fn restore(
     context: &mut RestoreContext<'_>,
 ) -> Result<Standing> {
     let nodes = context.part.as_ref().map_or(&image.graph.processes, |part| &part.nodes);
-    pids::check(nodes, &image.graph)?;
+    pids::check(nodes, &image.graph, &processes, context.user.is_some())?;
     let foreign = foreign_vdso(image, &processes, context)?;
     check_features(image, &processes, context)?;
     let files = {

@@ -1,15 +1,17 @@
 //! PID namespaces of the job's own (pid_namespaces(7)), once their processes are there.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Graph, Pid, ProcessNode, ProcessState};
+use super::super::graph::{Graph, Pid, ProcessImage, ProcessNode, ProcessState};
 use super::super::job_init::World;
 use super::super::objects::RestoreContext;
 use super::Helper;
+use super::image::Processes;
 use super::namespaces::{join, open_in};
 use super::numbers::Numbers;
 use super::threads::tell_last;
@@ -18,7 +20,26 @@ use super::threads::tell_last;
 ///
 /// # Errors
 /// [`EngineError::Unfit`]; damage.
-pub(super) fn check(nodes: &[ProcessNode], graph: &Graph) -> Result<()> {
+pub(super) fn check(
+    nodes: &[ProcessNode],
+    graph: &Graph,
+    processes: &Processes,
+    by_root: bool,
+) -> Result<()> {
+    let is_apart = |image: &ProcessImage| {
+        let places = image.namespaces.iter();
+        let mut own = places.filter_map(|place| graph.namespaces.get(*place as usize));
+        own.any(|one| one.content.is_user())
+    };
+    let within: BTreeSet<Pid> =
+        nodes.iter().filter(|node| node.inside.is_some()).map(|node| node.pid).collect();
+    for image in processes.values().filter(|image| by_root && !is_apart(image)) {
+        // A user gets none otherwise, and set-user-ID programs expect none: they could be misled by numbers.
+        if within.contains(&image.pid) || image.pids_of_children.is_some() {
+            let what = "a user's process in a PID namespace that is none of a user namespace";
+            return Err(EngineError::Damaged(format!("process {}: {what}", image.pid)));
+        }
+    }
     for node in nodes {
         let Some(inside) = node.inside else { continue };
         let content = graph.namespaces.get(inside.namespace as usize).map(|one| &one.content);

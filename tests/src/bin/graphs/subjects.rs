@@ -56,6 +56,7 @@ const PROGRAMS: &[&str] = &[
     "orphan",
     "ownnamespaces",
     "pidfd",
+    "pidnamespaceuser",
     "pipe",
     "pipeslots",
     "pivotroot",
