@@ -12,7 +12,7 @@ use super::super::super::graph::{
     ProcessState,
 };
 use super::super::super::objects::{DumpContext, Object};
-use super::super::super::proc::{namespace_root, read_text};
+use super::super::super::proc::{job_number, namespace_root, namespaces_of, read_text};
 use super::super::super::restore::tree;
 use super::related::{GET_USER, related, user_name};
 use super::{Own, name_of, refuse};
@@ -152,10 +152,9 @@ impl Own {
             let inside = |pid: &i32| Some((*pid, nodes.get(pid)?.inside?));
             let within: Vec<_> = pids.iter().filter_map(inside).collect();
             let Some((pid, own)) = within.first().filter(|_| !made.is_empty()) else {
-                let odd = made.first().and_then(|at| {
-                    let pid = *pids.first()?;
-                    let shown = shows(pid, at, nodes.get(&pid)?.pid, 1);
-                    (!shown).then_some((pid, at))
+                let outside = pids.first().and_then(|pid| Some((*pid, nodes.get(pid)?.pid)));
+                let odd = outside.and_then(|(pid, number)| {
+                    Some((pid, made.iter().find(|at| !shows(pid, at, number))?))
                 });
                 match odd {
                     Some((pid, at)) => return Err((pid, of_others(at))),
@@ -166,7 +165,7 @@ impl Own {
                 let what = "is among mounts with a /proc with processes of another PID namespace";
                 return Err((*pid, refuse(what.to_owned())));
             }
-            if let Some(at) = made.iter().find(|at| !shows(*pid, at, own.pid, 1)) {
+            if let Some(at) = made.iter().find(|at| !shows(*pid, at, own.pid)) {
                 return Err((*pid, of_others(at)));
             }
         }
@@ -201,20 +200,19 @@ fn of_others(at: &str) -> EngineError {
     refuse(format!("is among mounts with a /proc of another PID namespace than its own ({at})"))
 }
 
-/// Whether a /proc among the mounts of a process shows the process by this number, and so many numbers of it.
-fn shows(pid: i32, at: &str, number: Pid, count: usize) -> bool {
+/// Whether a /proc among the mounts of a process is of the PID namespace in which that has this number: it shows the process by
+/// it, and none of a namespace within that one.
+fn shows(pid: i32, at: &str, number: Pid) -> bool {
     let Ok(root) = namespace_root(pid) else { return false };
     let file = |folder: &str, name: &str| read_text(&format!("{folder}/{name}")).ok().flatten();
     let there = format!("{root}{at}/{number}");
-    let numbers = file(&there, "status").and_then(|status| {
-        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-        line.split_ascii_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<Pid>>>()
-    });
+    let status = file(&there, "status").unwrap_or_default();
     let started = |folder: &str| {
         let stat = file(folder, "stat")?;
         Some(stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(19)?.to_owned())
     };
-    numbers.is_some_and(|numbers| numbers.len() == count && numbers.first() == Some(&number))
+    job_number(&status, 1) == Some(number)
+        && namespaces_of(&status) == 1
         && started(&there) == started(&format!("/proc/{pid}"))
 }
 
