@@ -12,6 +12,7 @@ mod helper;
 mod huge_pages;
 mod identity;
 mod image;
+mod last_number;
 mod layout;
 mod mapped;
 mod memory;
@@ -80,7 +81,6 @@ use mapped::MappedFiles;
 use numbers::Numbers;
 use on_demand::Later;
 use orders::Orders;
-use pids::LastInside;
 use tables::Tables;
 use vdso::ForeignVdso;
 
@@ -590,7 +590,9 @@ fn make_threads(helpers: &mut [Helper<'_>], graph: &Graph, numbers: &Numbers) ->
             // To ask for a number is a right in the user namespace that the PID namespace belongs to.
             let (helper, place) = (&helpers[thread.1], thread.2);
             let asking = match namespaces::is_among_other_users(helper, namespaces) {
-                true => threads::Asking::ByTheLast(LastInside::of(helper, place, graph, numbers)?),
+                true => {
+                    threads::Asking::ByTheLast(pids::last_inside(helper, place, graph, numbers)?)
+                }
                 false => threads::Asking::Plainly(helper.image.threads[place].tid_inside),
             };
             make_thread(helpers, thread, asking).map(drop)

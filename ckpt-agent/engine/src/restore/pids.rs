@@ -1,10 +1,6 @@
 //! PID namespaces of the job's own (pid_namespaces(7)), once their processes are there.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::os::fd::AsRawFd;
-
-use nix::errno::Errno;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Graph, Pid, ProcessImage, ProcessNode, ProcessState};
@@ -12,9 +8,9 @@ use super::super::job_init::World;
 use super::super::objects::RestoreContext;
 use super::Helper;
 use super::image::Processes;
+use super::last_number::LastInside;
 use super::namespaces::{join, open_in};
 use super::numbers::Numbers;
-use super::threads::tell_last;
 
 /// Refuses what can't be made here, before anything is.
 ///
@@ -101,76 +97,22 @@ pub(super) fn set_for_children(
     Ok(())
 }
 
-/// Which number is to come next in a PID namespace of the job's own.
-#[derive(Debug, Clone, Copy)]
-pub struct LastInside {
-    /// Its first process, as this process numbers it.
-    first: Pid,
-    wanted: Pid,
-}
-
-impl LastInside {
-    /// For a thread of a process. `None`: it is in no such namespace.
-    ///
-    /// # Errors
-    /// Damage.
-    pub(super) fn of(
-        helper: &Helper<'_>,
-        place: usize,
-        graph: &Graph,
-        numbers: &Numbers,
-    ) -> Result<Option<Self>> {
-        let node = graph.processes.iter().find(|node| node.pid == helper.image.pid);
-        let Some(inside) = node.and_then(|node| node.inside) else { return Ok(None) };
-        let wanted = helper.image.threads.get(place).and_then(|thread| thread.tid_inside);
-        let wanted = wanted.ok_or_else(|| {
-            EngineError::Damaged(format!("a thread of process {} without a number", helper.pid))
-        })?;
-        Ok(Some(Self { first: first_of(graph, inside.namespace, numbers)?, wanted }))
-    }
-
-    /// Tells the kernel, by a process that is there for a moment: only who is in the namespace may, with rights over it that
-    /// the job's processes have given up.
-    ///
-    /// # Errors
-    /// Failed calls.
-    pub(super) fn tell(self) -> Result<()> {
-        let path = format!("/proc/{}/ns/pid", self.first);
-        let namespace =
-            File::open(&path).map_err(|error| EngineError::system("open", &path, error))?;
-        let fd = namespace.as_raw_fd();
-        let status = in_child(|| {
-            // SAFETY: takes numbers only.
-            if unsafe { libc::setns(fd, libc::CLONE_NEWPID) } != 0 {
-                return 1;
-            }
-            in_child(|| i32::from(tell_last(self.wanted).is_err())).unwrap_or(1)
-        })?;
-        match status {
-            0 => Ok(()),
-            _ => Err(EngineError::odd(path, "no number can be told there")),
-        }
-    }
-}
-
-/// What a child that is there for a moment returns.
-fn in_child(act: impl FnOnce() -> i32) -> Result<i32> {
-    let failed = |call| move |errno: Errno| EngineError::system(call, "a child", errno);
-    // SAFETY: this process has one thread: all others have been joined.
-    match unsafe { nix::unistd::fork() }.map_err(failed("fork"))? {
-        nix::unistd::ForkResult::Child => {
-            let status = act();
-            // SAFETY: ends this process without running anything of its parent's.
-            unsafe { libc::_exit(status) }
-        }
-        nix::unistd::ForkResult::Parent { child } => loop {
-            use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-            match waitpid(child, Some(WaitPidFlag::__WALL)) {
-                Err(Errno::EINTR) => {}
-                Ok(WaitStatus::Exited(_, status)) => return Ok(status),
-                Ok(_) => return Ok(1),
-                Err(errno) => return Err(failed("waitpid")(errno)),
-            }
-        },
-    }
+/// Which number is to come next in the PID namespace of the job's own that a process is in, for a thread of it. `None`: it is
+/// in none.
+///
+/// # Errors
+/// Damage.
+pub(super) fn last_inside(
+    helper: &Helper<'_>,
+    place: usize,
+    graph: &Graph,
+    numbers: &Numbers,
+) -> Result<Option<LastInside>> {
+    let node = graph.processes.iter().find(|node| node.pid == helper.image.pid);
+    let Some(inside) = node.and_then(|node| node.inside) else { return Ok(None) };
+    let wanted = helper.image.threads.get(place).and_then(|thread| thread.tid_inside);
+    let wanted = wanted.ok_or_else(|| {
+        EngineError::Damaged(format!("a thread of process {} without a number", helper.pid))
+    })?;
+    Ok(Some(LastInside { first: first_of(graph, inside.namespace, numbers)?, wanted }))
 }

@@ -14,7 +14,7 @@ use super::super::sys::trial::Call;
 use super::super::sys::{abi, schedule};
 use super::super::trace::{Batch, FOLLOW_CHILDREN, LARGEST_SET, Remote, Scratch, StoppedThread};
 use super::held::Held;
-use super::pids::LastInside;
+use super::last_number::{LastInside, tell_last};
 
 /// What threads of one process share.
 const THREAD_FLAGS: u64 = (libc::CLONE_VM
@@ -25,8 +25,6 @@ const THREAD_FLAGS: u64 = (libc::CLONE_VM
     | libc::CLONE_SYSVSEM) as u64;
 /// How long the number of a thread of the restorer that has ended may stay taken, on however busy a machine.
 const LONGEST_TAKEN: Duration = Duration::from_secs(5);
-/// The number that the caller's PID namespace has given out last (proc_sys_kernel(5)).
-const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
 /// How often the kernel is told which number comes next, for one thread.
 const TOLD: u32 = 50;
 /// Pause before it is asked for again.
@@ -206,12 +204,6 @@ fn make_after_the_last(
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-}
-
-/// Has the kernel give out a number next, in the caller's PID namespace.
-pub(super) fn tell_last(wanted: i32) -> Result<()> {
-    std::fs::write(LAST_NUMBER, (wanted - 1).to_string())
-        .map_err(|error| EngineError::system("write", LAST_NUMBER, error))
 }
 
 /// A thread with this number, and this one in a PID namespace of the job's own.

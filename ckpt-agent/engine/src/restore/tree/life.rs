@@ -12,8 +12,8 @@ use super::super::super::sys::clone3::{
 };
 use super::super::super::sys::{prctl, signals};
 use super::birth::{Hooks, Level, Phase, Schedule};
+use super::checked::first_of;
 use super::error::HelperError;
-use super::inside::first_of;
 use super::number_table::NumberTable;
 use super::plan::{Birth, GroupStep, Index, Plan, Role};
 use super::recorded::INIT;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::super::graph::{NumbersInside, Pid, ProcessNode, ProcessState};
-use super::inside::{Inside, check};
+use super::inside::Inside;
 use super::lineage::{Lineage, Origin, trace};
 use super::recorded::{INIT, Recorded, TreeError};
 
@@ -105,23 +105,11 @@ pub struct Round {
     pub adopter: Option<Index>,
 }
 
-/// Works out how to rebuild a tree in a fresh PID namespace, whose init is process 1 and carries the
-/// plan out. Nothing else may be in that namespace.
-///
-/// The rules of the kernel behind it: fork(2) hands down session and group; setsid(2) fails for
-/// the leader of a group; setpgid(2) joins groups of the own session only, and not from a session
-/// leader; an orphan goes to the nearest living ancestor that is a subreaper, else to init
-/// (PR_SET_CHILD_SUBREAPER(2const)); a number is free when no process, group or session has it.
-///
-/// # Errors
-///
-/// Names the first process that cannot be rebuilt.
-pub fn plan(processes: &[ProcessNode]) -> Result<Plan, TreeError> {
+/// Works a plan out as [`plan`](super::plan()) does, without looking whether PID namespaces of the job's own come out right.
+pub(super) fn draft(processes: &[ProcessNode]) -> Result<Plan, TreeError> {
     let recorded = Recorded::new(processes)?;
     let lineage = trace(&recorded)?;
-    let plan = Drafter::new(&recorded, &lineage).draft();
-    check(&plan)?;
-    Ok(plan)
+    Ok(Drafter::new(&recorded, &lineage).draft())
 }
 
 struct Drafter<'a> {

@@ -122,7 +122,7 @@ fn turns(
 #[cfg(test)]
 mod tests {
     use super::super::super::super::graph::{ProcessNode, ProcessState};
-    use super::super::plan::plan;
+    use super::super::plan;
     use super::*;
 
     fn node(pid: Pid, ppid: Pid) -> ProcessNode {

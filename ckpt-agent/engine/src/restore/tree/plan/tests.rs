@@ -2,8 +2,7 @@ use proptest::prelude::*;
 
 use super::super::super::super::graph::{NumbersInside, Pid, ProcessNode, ProcessState};
 use super::super::simulator::Kernel;
-use super::super::{GroupStep, Role, TreeError};
-use super::plan;
+use super::super::{GroupStep, Role, TreeError, plan};
 
 /// One event of a history; numbers choose among the living processes.
 #[derive(Debug, Clone)]
