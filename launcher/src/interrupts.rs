@@ -2,7 +2,7 @@
 
 use crate::bucket::GiveUp;
 use crate::failure::Failure;
-use crate::session::signals::is_caught;
+use crate::session::signals::{is_caught, is_ignored};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -83,7 +83,8 @@ impl Drop for Elsewhere {
 }
 
 impl Interrupts {
-    /// Holds them up from now on. To be called while the process has one thread.
+    /// Holds them up from now on, but those that the process was started with as ignored (nohup, or a shell's background).
+    /// To be called while the process has one thread.
     ///
     /// # Errors
     /// Where the kernel refuses.
@@ -91,14 +92,15 @@ impl Interrupts {
         Self::hold_also(None)
     }
 
-    /// The same, and another one.
+    /// The same, and another one, ignored or not: it was asked for.
     ///
     /// # Errors
     /// As [`hold`](Self::hold).
     pub fn hold_also(other: Option<Signal>) -> Result<Self, Failure> {
         let mut set = SigSet::empty();
         let usual = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
-        for signal in usual.into_iter().chain(other) {
+        let usual = usual.into_iter().filter(|signal| !is_ignored(*signal as i32));
+        for signal in usual.chain(other) {
             set.add(signal);
         }
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;

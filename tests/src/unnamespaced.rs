@@ -93,9 +93,9 @@ const NEED_USERS: &[Excuse] =
 const NEED_NAMESPACES: &[Excuse] = &[
     (
         "SysV IPC is the machine's, and is refused",
-        &["hugesegment", "ipcnamespace", "sysvshm", "sysvsem", "sysvqueue"],
+        &["hugesegment", "ipcnamespace", "ipcnumbers", "sysvshm", "sysvsem", "sysvqueue"],
     ),
-    ("POSIX message queues are the machine's, and are refused", &["mqueue"]),
+    ("POSIX message queues are the machine's, and are refused", &["ipcqueuegone", "mqueue"]),
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
     (
         "PID namespaces within the machine's are refused",
@@ -143,6 +143,10 @@ const NEED_NUMBERS: &[Excuse] = &[
             "hugeprivate",
             "hugeshared",
             "ipcinside",
+            "ipcmessages",
+            "ipcnested",
+            "ipcsegments",
+            "ipcsemaphores",
             "leaderends",
             "lease",
             "localdescriptors",

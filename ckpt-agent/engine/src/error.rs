@@ -83,6 +83,11 @@ pub enum EngineError {
     /// A process or thread ended while the engine worked on it.
     #[error("process {0} ended meanwhile")]
     Gone(Pid),
+    /// A copy of the job's memory was killed while it was read: by the kernel, which takes them first, or with the job.
+    #[error(
+        "a copy of the job's memory was killed, for want of memory or because the job has ended"
+    )]
+    CopyKilled,
     /// A step took longer than its limit.
     #[error("{what} took longer than {limit_ms} ms")]
     TooLong {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use protocol::cluster::NodeName;
 use protocol::task;
-use protocol::transport::{Connection, Identity};
+use protocol::transport::{Connection, Identity, Precedence};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::channel;
@@ -47,12 +47,13 @@ impl Dial for Carrier {
         node: NodeName,
         address: SocketAddr,
         validity: Validity,
+        precedence: Precedence,
     ) -> Promise<'_, Result<PeerLink, DialError>> {
         Box::pin(async move {
             let key = validity.key().clone();
             let mut over = Box::pin(validity.over());
             let connection = tokio::select! {
-                connection = self.identity.connect_peer(&node, address, &key) => connection,
+                connection = self.identity.connect_peer_with(&node, address, &key, precedence) => connection,
                 () = &mut over => return Err(DialError::Changed(node)),
             };
             Ok(carry_until(connection?, over))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, ToAgent};
 use protocol::cluster::peer::PeerMessage;
-use protocol::transport::TransportError;
+use protocol::transport::{Precedence, TransportError};
 #[cfg(test)]
 use tokio::sync::mpsc::channel;
 use tokio::sync::mpsc::{Receiver, Sender};
@@ -68,6 +68,7 @@ pub trait Dial: Send + Sync {
         node: NodeName,
         address: SocketAddr,
         validity: Validity,
+        precedence: Precedence,
     ) -> Promise<'_, Result<PeerLink, DialError>>;
 }
 

@@ -8,7 +8,7 @@ use protocol::cluster::agent::Peer;
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::{NodeName, VERSION};
 use protocol::compact::Pieces;
-use protocol::transport::Fingerprint;
+use protocol::transport::{Fingerprint, Precedence};
 use tokio::sync::watch;
 
 use super::grants::Grants;
@@ -108,6 +108,18 @@ impl Peers {
     /// # Errors
     /// See [`DialError`].
     pub async fn dial(&self, node: &NodeName) -> Result<PeerLink, DialError> {
+        self.dial_with(node, Precedence::Equal).await
+    }
+
+    /// The same, and whose packets go first.
+    ///
+    /// # Errors
+    /// As [`dial`](Self::dial).
+    pub async fn dial_with(
+        &self,
+        node: &NodeName,
+        precedence: Precedence,
+    ) -> Result<PeerLink, DialError> {
         let (place, own_moves) = {
             let known = self.known.borrow();
             (known.peers.get(node).cloned(), known.own_moves)
@@ -115,7 +127,7 @@ impl Peers {
         let Place { address, key, .. } = place.ok_or_else(|| DialError::Unknown(node.clone()))?;
         let (known, way) = (self.known.subscribe(), Some(Way { address, own_moves }));
         let validity = Validity { known, node: node.clone(), key, way };
-        let link = self.dialer.peer(node.clone(), address, validity).await?;
+        let link = self.dialer.peer(node.clone(), address, validity, precedence).await?;
         let hello = (PeerMessage::Hello { version: VERSION }, Vec::new());
         link.to.send(hello).await.map_err(|_| DialError::Gone(node.clone()))?;
         Ok(link)
@@ -138,7 +150,7 @@ mod tests {
 
     /// Keeps what it is given.
     #[derive(Default)]
-    struct Kept(Mutex<Vec<(PeerLink, Validity)>>);
+    struct Kept(Mutex<Vec<(PeerLink, Validity, Precedence)>>);
 
     impl Dial for Kept {
         fn coordinator(&self) -> Promise<'_, Result<(CoordinatorLink, IpAddr), Refusal>> {
@@ -150,9 +162,10 @@ mod tests {
             _: NodeName,
             _: SocketAddr,
             validity: Validity,
+            precedence: Precedence,
         ) -> Promise<'_, Result<PeerLink, DialError>> {
             let (near, far) = Link::pair();
-            self.0.lock().unwrap().push((far, validity));
+            self.0.lock().unwrap().push((far, validity, precedence));
             Box::pin(async { Ok(near) })
         }
     }
@@ -161,6 +174,18 @@ mod tests {
         let key = Fingerprint::default();
         let (name, address) = (name.parse().unwrap(), address.parse().unwrap());
         Peer { name, address, key, job_traffic: None, addresses: Vec::new() }
+    }
+
+    #[tokio::test]
+    async fn copies_let_others_go_first() {
+        let kept = Arc::new(Kept::default());
+        let peers = Peers::new(kept.clone(), Grants::none());
+        peers.set(&vec![peer("a", "10.0.0.1:7")].into(), Vec::new());
+        let a = "a".parse().unwrap();
+        drop(peers.dial_with(&a, Precedence::Behind).await.unwrap());
+        drop(peers.dial(&a).await.unwrap());
+        let precedence = |_| kept.0.lock().unwrap().pop().unwrap().2;
+        assert_eq!([0, 1].map(precedence), [Precedence::Equal, Precedence::Behind]);
     }
 
     #[tokio::test]

@@ -12,11 +12,7 @@ use object_store::{Error, ObjectStoreExt};
 /// Where it can't, or it is given up.
 pub fn check(object: &Address, give_up: &GiveUp) -> Result<(), BucketError> {
     let object = Object::of(object, Patience::SMALL)?;
-    wait(unless(give_up, async {
-        draft::sweep(&object).await?;
-        draft::note(&object, None).await?;
-        draft::forget(&object).await
-    }))
+    wait(unless(give_up, draft::check(&object)))
 }
 
 /// Whether there is an archive.

@@ -22,6 +22,10 @@ const ENDING: &str = "ckptd-run";
 const MOST: u64 = 16 * 1024;
 /// Between two renewals.
 const RENEWING: Duration = Duration::from_secs(20);
+/// How long one may take.
+const RENEWAL: Duration = Duration::from_secs(15);
+/// After so long one that has failed is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
 /// After so long without, its run is over. Several renewals may fail before.
 const LASTS: Duration = Duration::from_secs(90);
 /// Between two looks at another run's.
@@ -81,14 +85,20 @@ impl Claim {
         own.renewals = Some(thread.spawn(move || {
             let mut said = said;
             let mut renewed = SystemTime::now();
-            while ends.recv_timeout(RENEWING) == Err(RecvTimeoutError::Timeout) {
+            let mut pause = RENEWING;
+            while ends.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 said.renewals += 1;
                 // By the clock that goes on while a machine sleeps. After that, another run may have come and gone.
                 let has_lapsed = !renewed.elapsed().is_ok_and(|since| since < LASTS);
+                let at = SystemTime::now();
                 // What fails now may not the next time. Another's stays there, and is found before anything is replaced.
-                if wait(renew(&object, &said, has_lapsed)).is_ok() {
-                    renewed = SystemTime::now();
-                }
+                pause = match wait(within(RENEWAL, renew(&object, &said, has_lapsed))) {
+                    Ok(()) => {
+                        renewed = at;
+                        RENEWING
+                    }
+                    Err(_) => AGAIN,
+                };
             }
         })?);
         Ok(own)
@@ -180,6 +190,13 @@ async fn age(object: &Object, found: &Found, said: &Said) -> Result<Duration, Bu
     let now = object.store.head(&probe).await.map_err(|error| failed(&error))?;
     object.store.delete(&probe).await.map_err(|error| failed(&error))?;
     Ok(SystemTime::from(now.last_modified).duration_since(found.renewed).unwrap_or_default())
+}
+
+async fn within(
+    limit: Duration,
+    asked: impl Future<Output = Result<(), BucketError>>,
+) -> Result<(), BucketError> {
+    tokio::time::timeout(limit, asked).await.unwrap_or(Err(BucketError::GivenUp))
 }
 
 async fn renew(object: &Object, said: &Said, has_lapsed: bool) -> Result<(), BucketError> {

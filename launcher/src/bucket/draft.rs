@@ -32,20 +32,37 @@ pub(super) async fn note(object: &Object, upload: Option<&str>) -> Result<(), Bu
     put.map(drop).map_err(|error| object.told(&error))
 }
 
-/// There is no upload any more.
-pub(super) async fn forget(object: &Object) -> Result<(), BucketError> {
+/// There is no such upload any more. What another run has noted since stays.
+pub(super) async fn forget(object: &Object, upload: &str) -> Result<(), BucketError> {
+    match find(object).await? {
+        Some(draft) if draft.upload.as_deref() == Some(upload) => remove(object).await,
+        _ => Ok(()),
+    }
+}
+
+/// Finds out whether one can be noted, read and removed.
+pub(super) async fn check(object: &Object) -> Result<(), BucketError> {
+    sweep(object).await?;
+    note(object, None).await?;
+    match find(object).await? {
+        Some(Draft { upload: None }) => remove(object).await,
+        // Another's.
+        _ => Ok(()),
+    }
+}
+
+async fn remove(object: &Object) -> Result<(), BucketError> {
     match object.store.delete(&path(object)).await {
         Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(object.told(&error)),
     }
 }
 
-/// Aborts the upload that a run before has left.
-pub(super) async fn sweep(object: &Object) -> Result<(), BucketError> {
+async fn find(object: &Object) -> Result<Option<Draft>, BucketError> {
     let found = match object.store.get(&path(object)).await {
         Ok(found) => found,
         Err(error) => match object.told(&error) {
-            BucketError::NotFound => return Ok(()),
+            BucketError::NotFound => return Ok(None),
             told => return Err(told),
         },
     };
@@ -53,9 +70,13 @@ pub(super) async fn sweep(object: &Object) -> Result<(), BucketError> {
         true => found.bytes().await.map_err(|error| object.told(&error))?,
         false => Default::default(),
     };
-    let Ok(draft) = serde_json::from_slice::<Draft>(&text) else {
-        return Err(BucketError::Foreign(path(object).to_string()));
-    };
+    let foreign = |_| BucketError::Foreign(path(object).to_string());
+    serde_json::from_slice(&text).map(Some).map_err(foreign)
+}
+
+/// Aborts the upload that a run before has left.
+pub(super) async fn sweep(object: &Object) -> Result<(), BucketError> {
+    let Some(draft) = find(object).await? else { return Ok(()) };
     if let Some(upload) = draft.upload {
         match object.store.abort_multipart(&object.path, &upload).await {
             // It was completed or aborted.
@@ -63,5 +84,5 @@ pub(super) async fn sweep(object: &Object) -> Result<(), BucketError> {
             Err(error) => return Err(object.told(&error)),
         }
     }
-    forget(object).await
+    remove(object).await
 }

@@ -199,7 +199,7 @@ impl Sending {
         // Where not even that is possible, the next one there does it.
         let clear = async {
             if sent.is_ok() || asked.store.abort_multipart(&asked.path, upload).await.is_ok() {
-                let _ = draft::forget(asked).await;
+                let _ = draft::forget(asked, upload).await;
             }
         };
         let _ = tokio::time::timeout(ABORTING, clear).await;

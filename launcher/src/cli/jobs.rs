@@ -4,6 +4,7 @@ use super::StoreArguments;
 use super::values::{baseline, bytes, pinned, signal};
 use crate::client::commits::OnCommit;
 use crate::client::last_checkpoint::LastCheckpoint;
+use crate::client::resume::ComesBack;
 use crate::interrupts::Held;
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
@@ -162,9 +163,8 @@ pub struct RestartArguments {
 /// What run and restart share. For restart, the default is what the job was run with.
 #[derive(Debug, Clone, Default, Args)]
 pub struct JobOptions {
-    /// Seconds between checkpoints, 'auto' to follow their cost, 0 for only on demand [default:
-    /// 30].
-    #[arg(long, value_name = "SECONDS")]
+    /// Time between checkpoints, such as 30 (seconds) or 5m, 'auto' to follow their cost, 0 for only on demand [default: 30].
+    #[arg(long, value_name = "TIME")]
     pub interval: Option<IntervalSetting>,
     /// Committed checkpoints kept [default: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -229,6 +229,9 @@ pub struct JobOptions {
     /// Where another command wants to know of each checkpoint.
     #[arg(skip)]
     pub commits: Option<OnCommit>,
+    /// What brings the job back if it ends before its time.
+    #[arg(skip)]
+    pub comes_back: ComesBack,
     /// Signals that another command has held up: the job's session lets them come.
     #[arg(skip)]
     pub held: Held,
@@ -287,9 +290,8 @@ impl FromStr for IntervalSetting {
         if text == "auto" {
             return Ok(Self::Auto);
         }
-        text.parse()
-            .map_err(|_| "neither a number of seconds nor 'auto'".to_owned())
-            .and_then(seconds)
+        let span = super::values::seconds(text);
+        span.map_err(|error| format!("{error}, nor 'auto'")).and_then(seconds)
     }
 }
 

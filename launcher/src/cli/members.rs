@@ -1,7 +1,9 @@
 //! What the commands about a cluster's members take.
 
 use super::listings::ListArguments;
-use super::values::{listen_address, login_span, percent, time_span, user_name};
+use super::values::{
+    listen_address, login_span, percent, seconds, time_or_none, time_span, user_name,
+};
 use ckpt_agent::driver::traffic::CLEAR_PORTS;
 use ckpt_dmtcp::server::Network;
 use clap::{Args, ValueEnum};
@@ -41,8 +43,8 @@ pub struct CoordinatorArguments {
     /// Where it keeps what it knows [default: the folder 'coordinator' in DIR].
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Seconds from the last word of a machine to its being declared gone [default: 10].
-    #[arg(long, value_name = "SECONDS")]
+    /// Time from the last word of a machine to its being declared gone [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub grace: Option<f64>,
     /// Announce it on the local network, by multicast DNS: for 'ckptd agent --discover'.
     #[arg(long)]
@@ -71,13 +73,13 @@ pub struct CoordinatorArguments {
     /// Folder for DMTCP's restart scripts [default: the folder 'dmtcp' in DIR].
     #[arg(long, value_name = "DIR", requires = "dmtcp_port")]
     pub dmtcp_ckptdir: Option<PathBuf>,
-    /// Seconds between checkpoints of DMTCP's processes that ask for none.
-    #[arg(long, value_name = "SECONDS", requires = "dmtcp_port", default_value_t = 0)]
-    pub dmtcp_interval: u32,
-    /// Seconds after which a restart of DMTCP's processes goes on without those that have not connected, their
+    /// Time between checkpoints of DMTCP's processes that ask for none; 0: there are none by themselves.
+    #[arg(long, value_name = "TIME", requires = "dmtcp_port", default_value = "0", value_parser = time_or_none)]
+    pub dmtcp_interval: Duration,
+    /// Time after which a restart of DMTCP's processes goes on without those that have not connected, their
     /// peers' connections to them being silent [default: never].
-    #[arg(long, value_name = "SECONDS", requires = "dmtcp_port")]
-    pub dmtcp_departed_after: Option<u64>,
+    #[arg(long, value_name = "TIME", requires = "dmtcp_port", value_parser = time_or_none)]
+    pub dmtcp_departed_after: Option<Duration>,
 }
 
 /// What token takes.
@@ -86,7 +88,7 @@ pub struct TokenArguments {
     /// How many machines may join with it.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub uses: u32,
-    /// How long it is good for: a number with s, m, h or d.
+    /// How long it is good for, such as 15m, 1h or 2d.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time_span)]
     pub valid: Duration,
     /// What machines that join with it may order [default: login].
@@ -136,7 +138,7 @@ pub struct LoginArguments {
     /// id_ed25519_sk, id_ecdsa, id_ecdsa_sk and id_rsa in ~/.ssh].
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// For how long: a number with s, m, h or d; 7d at most.
+    /// For how long, such as 15m, 1h or 2d; 7d at most.
     #[arg(long = "for", value_name = "TIME", default_value = "12h", value_parser = login_span)]
     pub valid: Duration,
     /// Show who is logged in: you, and for operators everybody.

@@ -298,7 +298,7 @@ Examples:
     ///
     /// Where standard output is no terminal, it is printed once.
     Top {
-        /// How often it is looked at: a number with s, m, h or d.
+        /// How often it is looked at, such as 1s or 1m.
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::time_span)]
         every: Duration,
     },
@@ -410,7 +410,7 @@ mod tests {
             &["ckptd", "login", "--for", "8d"],
             &["ckptd", "login", "--keys", "--status"],
             &["ckptd", "login", "--user", "a:b"],
-            &["ckptd", "token", "--valid", "1w"],
+            &["ckptd", "token", "--valid", "1x"],
             &["ckptd", "coordinator", "--listen", "somewhere"],
             &["ckptd", "agent", "--name", "Desk_1"],
             &["ckptd", "run", "--place", "a=x", "ls"],

@@ -1,6 +1,7 @@
 //! The command line of `ckptd slurm`.
 
 use super::RunArguments;
+use super::values::time_span;
 use clap::{Args, Subcommand};
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ Exit status: that of the job; 125 where ckptd failed.")]
 #[derive(Debug, Args)]
 pub struct SlurmRunArguments {
     /// How long agents may take to come up on all nodes: a number with s, m, h or d.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time_span)]
     pub wait: Duration,
     /// Put the batch job into the queue again after that.
     #[arg(long, requires = "store")]

@@ -19,24 +19,38 @@ pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
         .ok_or_else(|| "neither ADDRESS nor ADDRESS:PORT".to_owned())
 }
 
-/// A time as people write it: 90, 90s, 15m, 1h, 2d.
+/// The longest time: a year. The sum with any time of day stays in range.
+const YEAR: Duration = Duration::from_secs(31_536_000);
+const NO_TIME: &str = "not a time, as in 90, 90s, 15m, 1h30m or 2d";
+
+/// A time as people write it: 90, 0.5, 90s, 500ms, 15m, 1h30m, 2d.
+fn time(text: &str) -> Result<Duration, String> {
+    let span = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|_| NO_TIME.to_owned()),
+        Err(_) => humantime::parse_duration(text).map_err(|_| NO_TIME.to_owned()),
+    }?;
+    if span > YEAR { Err("must be a year at most".to_owned()) } else { Ok(span) }
+}
+
+/// The same, a second or more.
 pub(super) fn time_span(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.char_indices().last() {
-        Some((index, last)) if last.is_ascii_alphabetic() => text.split_at(index),
-        _ => (text, "s"),
-    };
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err("the unit must be s, m, h or d".to_owned()),
-    };
-    let number: u64 = number.parse().map_err(|_| "not a number with s, m, h or d".to_owned())?;
-    match number.checked_mul(seconds) {
-        Some(seconds @ 1..=31_536_000) => Ok(Duration::from_secs(seconds)),
-        _ => Err("must be between a second and a year".to_owned()),
+    match time(text)? {
+        span if span < Duration::from_secs(1) => Err("must be a second at least".to_owned()),
+        span => Ok(span),
     }
+}
+
+/// The same, or nothing at all.
+pub(super) fn time_or_none(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Ok(Duration::ZERO),
+        _ => time_span(text),
+    }
+}
+
+/// A time in seconds and parts of them.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    time(text).map(|span| span.as_secs_f64())
 }
 
 /// How long a login may hold.
@@ -135,11 +149,19 @@ mod tests {
         ] {
             assert_eq!(listen_address(text).unwrap().to_string(), address);
         }
-        for (text, seconds) in [("90", 90), ("2m", 120), ("1h", 3600), ("1d", 86_400)] {
+        for (text, seconds) in
+            [("90", 90), ("2m", 120), ("1h30m", 5400), ("1d", 86_400), ("1w", 604_800)]
+        {
             assert_eq!(time_span(text).unwrap(), Duration::from_secs(seconds));
         }
-        assert!(time_span("0s").is_err());
-        assert!(time_span("99999999999999999999d").is_err());
+        for text in ["0s", "0.5", "-1", "nan", "inf", "", "m", "400d", "99999999999999999999d"] {
+            time_span(text).unwrap_err();
+        }
+        assert_eq!([seconds("0.25"), seconds("250ms")], [Ok(0.25), Ok(0.25)]);
+        assert_eq!(
+            [time_or_none("0"), time_or_none("0s")],
+            [Ok(Duration::ZERO), Ok(Duration::ZERO)]
+        );
         assert_eq!(pinned("a=12").unwrap().1, 12);
         assert!(pinned("a").is_err() && pinned("a=").is_err());
     }

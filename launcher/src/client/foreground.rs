@@ -6,10 +6,11 @@ use super::last_checkpoint::LastCheckpoint;
 use super::launcher::AskError;
 use super::link::{Link, LinkError, LinkSender};
 use super::refusal::{refusal, unexpected};
+use super::resume::Resume;
 use super::{LOST_LIMIT, LOST_RETRY};
 use crate::failure::Failure;
 use crate::interrupts::Held;
-use crate::out::{print, resume_command};
+use crate::out::print;
 use crate::session::signals;
 use crate::session::sink::Sink;
 use crate::session::streams::{terminal_stream, user_output};
@@ -75,8 +76,8 @@ pub struct Foreground {
     pub input: InputFrom,
     /// Whether each checkpoint is told of.
     pub loud: bool,
-    /// The folder that was asked for on the command line.
-    pub dir: Option<PathBuf>,
+    /// How the job goes on.
+    pub resume: Resume,
     /// What is done at a signal that tells of the machines' end.
     pub last: Option<LastCheckpoint>,
     /// Who wants to know of each checkpoint.
@@ -140,7 +141,8 @@ impl Screen {
         let what = want.what.clone();
         let failed = |error: &dyn std::fmt::Display| Failure::of(&what, error);
         let (signal_sender, signals) = mpsc::unbounded_channel();
-        signals::watch(&signal_sender).map_err(|error| failed(&error))?;
+        let asked = want.last.as_ref().map(LastCheckpoint::signal);
+        signals::watch(&signal_sender, asked).map_err(|error| failed(&error))?;
         want.held.release();
         let (sender, answers) = connect(&want.host, &want.ask).map_err(|error| failed(&error))?;
         let (typed_sender, typed) = mpsc::channel(4);
@@ -436,19 +438,20 @@ impl Screen {
     fn farewell(&self, status: ExitKind, checkpoint: Option<CheckpointNumber>) {
         // A job that has no name yet has nothing to be resumed by.
         let Some(job) = &self.job else { return };
-        let resume = resume_command(self.want.dir.as_deref(), &job.name);
+        let resume = &self.want.resume;
         match (status.shell_status(), checkpoint) {
             (0, _) => {}
             (_, Some(_)) if self.interrupted.is_some() => {
-                eprintln!("ckptd: job {} interrupted; resume with: {resume}", job.name);
+                eprintln!("ckptd: job {} interrupted; {}", job.name, resume.offer(&job.name));
             }
             (_, None) if self.interrupted.is_some() => {
                 eprintln!("ckptd: job {} interrupted; it has no committed checkpoint", job.name);
             }
             (_, Some(number)) if self.want.loud => eprintln!(
-                "ckptd: job {} {}; to go on from checkpoint {number}: {resume}",
+                "ckptd: job {} {}; {}",
                 job.name,
-                text::end(Some(status))
+                text::end(Some(status)),
+                resume.offer_from(number, &job.name)
             ),
             _ => {}
         }

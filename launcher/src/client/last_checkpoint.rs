@@ -34,6 +34,11 @@ impl LastCheckpoint {
         Self { signal, status, state: Arc::default() }
     }
 
+    /// The signal.
+    pub fn signal(&self) -> i32 {
+        self.signal
+    }
+
     /// Takes a signal; whether it was meant. `job`: the socket of whoever runs the job, and its id; `None`: there is none yet.
     pub fn on_signal(&self, signal: i32, job: Option<(&Path, &str)>) -> bool {
         if signal != self.signal {

@@ -5,6 +5,7 @@
 //! - [`launcher`]: one question to a job's launcher.
 //! - [`foreground`]: a job's output, input and exit status.
 //! - [`commits`]: who wants to know of each checkpoint.
+//! - [`resume`]: how a job goes on that has ended before its time.
 //! - [`refusal`]: answers by which nothing was done.
 //! - [`last_checkpoint`]: a checkpoint and the job's end when a signal comes.
 //! - `input`: what the user types for it.
@@ -16,6 +17,7 @@ pub mod last_checkpoint;
 pub mod launcher;
 pub mod link;
 pub mod refusal;
+pub mod resume;
 
 use std::time::Duration;
 

@@ -41,7 +41,7 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
             settings,
             begin,
             loud: is_loud(&arguments.options),
-            resume: context.resume_command(job.name()),
+            resume: context.resume(arguments.options.comes_back),
             last: arguments.options.last_checkpoint(),
             commits: None,
             held: Held::default(),

@@ -5,6 +5,7 @@ use super::{Context, is_loud};
 use crate::cli::JobOptions;
 use crate::client::foreground::{self, Foreground, Host, InputFrom};
 use crate::client::launcher::{AskError, ask_beginning, socket};
+use crate::client::resume::ComesBack;
 use crate::failure::Failure;
 use crate::interrupts::Held;
 use crate::jobs::{self, JobFolder};
@@ -32,7 +33,7 @@ pub fn perform(context: &Context, wanted: &str) -> Result<u8, Failure> {
         ask: Ask::Attach { job, window: session::window(), shown: None },
         input: InputFrom::Terminal,
         loud: is_loud(&JobOptions::default()),
-        dir: context.asked_dir.clone(),
+        resume: context.resume(ComesBack::default()),
         last: None,
         commits: None,
         held: Held::default(),

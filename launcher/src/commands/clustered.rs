@@ -160,11 +160,11 @@ fn in_foreground(
     input: InputFrom,
     options: &JobOptions,
 ) -> Result<u8, Failure> {
-    let dir = context.asked_dir.clone();
+    let resume = context.resume(options.comes_back);
     let host = cluster.host();
     let (loud, last) = (is_loud(options), options.last_checkpoint());
     let (commits, held) = (options.commits.clone(), options.held.clone());
-    foreground::run(Foreground { host, what, ask, input, loud, dir, last, commits, held })
+    foreground::run(Foreground { host, what, ask, input, loud, resume, last, commits, held })
 }
 
 fn is_changed(options: &JobOptions) -> bool {

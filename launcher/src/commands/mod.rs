@@ -46,6 +46,7 @@ pub use dmtcp::called;
 
 use crate::agent::StartAgent;
 use crate::cli::{Cli, Command, JobOptions};
+use crate::client::resume::{ComesBack, Resume};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::StateDir;
@@ -64,6 +65,10 @@ struct Context {
 
 impl Context {
     /// The command by which a job is restarted, as the user would have to type it here.
+    fn resume(&self, comes_back: ComesBack) -> Resume {
+        Resume { comes_back, dir: self.asked_dir.clone() }
+    }
+
     fn resume_command(&self, name: &str) -> String {
         resume_command(self.asked_dir.as_deref(), name)
     }

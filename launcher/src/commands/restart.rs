@@ -88,7 +88,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         settings,
         begin: Begin::Restore(spec, Box::new(record.clone())),
         loud: is_loud(&arguments.options),
-        resume: context.resume_command(name),
+        resume: context.resume(arguments.options.comes_back),
         last: arguments.options.last_checkpoint(),
         commits: arguments.options.commits.clone(),
         held: arguments.options.held.clone(),

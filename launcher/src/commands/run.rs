@@ -84,6 +84,21 @@ fn perform_in(
     run_here(context, arguments, prepared, begins)
 }
 
+/// Refuses what [`perform`] would refuse, as far as that can be known before there is a cluster.
+pub fn refuse_early(command: &[OsString], sharing: Sharing) -> Result<(), Failure> {
+    let program = command.first().cloned().unwrap_or_default();
+    let what = format!("run {}", program.to_string_lossy());
+    let directory = std::env::current_dir().map_err(|error| Failure::of(&what, error))?;
+    let found = find_program(&program, std::env::var_os("PATH").as_deref(), &directory)
+        .map_err(|cause| Failure::of(&what, cause))?;
+    match sharing {
+        Sharing::Groups(_) if mpi::recognise(&program, &found).is_none() => {
+            Err(GroupError::NoLauncher(program.to_string_lossy().into_owned()).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// On a cluster, where each process may come to be on another machine.
 fn separate(
     launcher: Option<&mpi::Found>,
@@ -146,6 +161,7 @@ fn run_here(
     )?;
     let (last, commits) = (arguments.options.last_checkpoint(), arguments.options.commits.clone());
     let held = arguments.options.held.clone();
+    let resume = context.resume(arguments.options.comes_back);
     let streams = session::launch_streams();
     let launch = LaunchSpec {
         program: arguments.command,
@@ -167,7 +183,7 @@ fn run_here(
             settings,
             begin: Begin::Launch(Box::new(launch)),
             loud,
-            resume: context.resume_command(job.name()),
+            resume,
             last,
             commits,
             held,

@@ -43,14 +43,15 @@ fn real_time() -> std::ops::RangeInclusive<i32> {
 }
 
 /// Sends each caught signal's number. A signal that the launcher was started with as ignored (nohup, or a shell's
-/// background) stays so.
+/// background) stays so, but for one that the user has `asked` to have watched for: a script that ignores it to survive it
+/// hands that on to what it starts.
 ///
 /// # Errors
 /// Where a handler can't be installed.
-pub fn watch(sender: &UnboundedSender<i32>) -> io::Result<()> {
-    let ignored = set(&std::fs::read_to_string("/proc/self/status")?, "SigIgn:");
+pub fn watch(sender: &UnboundedSender<i32>, asked: Option<i32>) -> io::Result<()> {
+    let ignored = own_set("SigIgn:")?;
     for number in OWN.into_iter().chain(FOREIGN).chain(real_time()) {
-        if has(ignored, number) {
+        if has(ignored, number) && asked != Some(number) {
             continue;
         }
         let mut stream = signal(SignalKind::from_raw(number))?;
@@ -64,8 +65,16 @@ pub fn watch(sender: &UnboundedSender<i32>) -> io::Result<()> {
 
 /// Whether this process has a handler for a signal, as it has once it was watched for.
 pub fn is_caught(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    has(set(&status, "SigCgt:"), signal)
+    own_set("SigCgt:").is_ok_and(|caught| has(caught, signal))
+}
+
+/// Whether this process ignores a signal, as one does that was started by nohup.
+pub fn is_ignored(signal: i32) -> bool {
+    own_set("SigIgn:").is_ok_and(|ignored| has(ignored, signal))
+}
+
+fn own_set(name: &str) -> io::Result<u64> {
+    Ok(set(&std::fs::read_to_string("/proc/self/status")?, name))
 }
 
 fn has(set: u64, signal: i32) -> bool {

@@ -7,8 +7,8 @@ use super::crypto::Key;
 use super::greeting::MAX_GREETING;
 use super::verify::{Pinned, identify};
 use super::{
-    Connection, Credentials, Fingerprint, Greeting, Holder, RefusalKind, Reply, Role, Token,
-    TransportError, Trust,
+    Connection, Credentials, Fingerprint, Greeting, Holder, Precedence, RefusalKind, Reply, Role,
+    Token, TransportError, Trust,
 };
 use crate::cluster::agent::{FromAgent, ToAgent};
 use crate::cluster::peer::PeerMessage;
@@ -389,10 +389,27 @@ impl Identity {
         address: SocketAddr,
         key: &Fingerprint,
     ) -> Result<Connection<PeerMessage, PeerMessage>, TransportError> {
+        self.connect_peer_with(node, address, key, Precedence::Equal).await
+    }
+
+    /// The same, and whose packets go first.
+    ///
+    /// # Errors
+    /// As [`connect_peer`](Self::connect_peer).
+    pub async fn connect_peer_with(
+        &self,
+        node: &NodeName,
+        address: SocketAddr,
+        key: &Fingerprint,
+        precedence: Precedence,
+    ) -> Result<Connection<PeerMessage, PeerMessage>, TransportError> {
         let greeting = Greeting::Member { version: VERSION };
         let role = Role::Agent(node.clone());
         let client = self.credentials().client_of(Pinned::Key(key.clone()))?;
-        let (_, connection) = dial(&address.to_string(), &role, &client, &greeting).await?;
+        let address = address.to_string();
+        let stream = connect(&address).await?;
+        precedence.apply(&stream)?;
+        let (_, connection) = greet(stream, &address, &role, &client, &greeting).await?;
         Ok(connection.retype())
     }
 }
@@ -450,11 +467,25 @@ pub(super) async fn dial(
     config: &Arc<ClientConfig>,
     greeting: &Greeting,
 ) -> Result<(Reply, Connection<Greeting, Reply>), TransportError> {
+    greet(connect(address).await?, address, role, config, greeting).await
+}
+
+async fn connect(address: &str) -> Result<TcpStream, TransportError> {
     let stream = timeout(CONNECT_LIMIT, TcpStream::connect(address))
         .await
         .map_err(|_| TransportError::TooSlow(address.to_owned(), CONNECT_LIMIT.as_secs()))?
         .map_err(TransportError::io(format!("connect to {address}")))?;
     stream.set_nodelay(true).map_err(TransportError::io("set TCP_NODELAY"))?;
+    Ok(stream)
+}
+
+async fn greet(
+    stream: TcpStream,
+    address: &str,
+    role: &Role,
+    config: &Arc<ClientConfig>,
+    greeting: &Greeting,
+) -> Result<(Reply, Connection<Greeting, Reply>), TransportError> {
     let handshake = async {
         let name = ServerName::try_from(role.dns_name())
             .map_err(|error| TransportError::Unfit(format!("{role}: {error}")))?;

@@ -1,4 +1,4 @@
-/* An IPC namespace of a process's own in which there is a segment. */
+/* A segment that is attached still in an IPC namespace that its process has left, and in which nobody is. */
 #include "../namespaces.h"
 #include <sys/shm.h>
 
@@ -6,7 +6,8 @@ int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
 	become_inside(0, CLONE_NEWIPC);
-	BUILD(shmget(IPC_PRIVATE, 4096, 0600));
+	BUILD(shmat((int)BUILD(shmget(IPC_PRIVATE, 4096, 0600)), NULL, 0) == (void *)-1 ? -1 : 0);
+	BUILD(unshare(CLONE_NEWIPC));
 	conform_expect_refusal(getpid(), -1);
 	conform_ready();
 	conform_wait();

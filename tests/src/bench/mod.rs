@@ -1,5 +1,6 @@
 //! Benchmarks: each figure is measured beside the machine's own limit, in the same run.
 
+pub mod beside;
 mod changed;
 pub mod chart;
 pub mod cluster;

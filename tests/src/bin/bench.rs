@@ -9,7 +9,7 @@ use ckptd_tests::bench::kept::Kept;
 use ckptd_tests::bench::report::{self, Results};
 use ckptd_tests::bench::subject::Setting;
 use ckptd_tests::bench::{
-    chart, cluster, coordinator, engine, moving, scale, splits, sweep, throttle, timeline,
+    beside, chart, cluster, coordinator, engine, moving, scale, splits, sweep, throttle, timeline,
     transports, weights, wires,
 };
 use ckptd_tests::cluster::suite::Stage;
@@ -258,7 +258,8 @@ fn run_traffic(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
     let stage = Stage::new(&workspace)?;
     let (rounds, seconds) = if quick { (3, 2) } else { (7, 5) };
     println!("medians of {rounds}; {}\n", machine());
-    let figures = wires::measure(&stage, rounds, seconds)?;
+    let mut figures = wires::measure(&stage, rounds, seconds)?;
+    figures.push(beside::measure(&stage, rounds)?);
     verdicts(&figures);
     let json = serde_json::json!({
         "machine": machine(), "date": now(), "quick": quick, "figures": figures,

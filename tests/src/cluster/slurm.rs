@@ -37,6 +37,7 @@ impl Slurm {
         }
         let cluster = Cluster::start(&Spec::new(nodes))?;
         cluster.share(ckptd)?;
+        cluster.share_script("epilog.sh", EPILOG)?;
         cluster.share_script("slurm.conf", &configuration(nodes))?;
         let key: String = std::iter::repeat_with(fastrand::alphanumeric).take(1024).collect();
         cluster.share_script("munge.key", &key)?;
@@ -142,6 +143,9 @@ impl Slurm {
     }
 }
 
+/// What sites are told to have.
+const EPILOG: &str = include_str!("../../../packaging/slurm/epilog.sh");
+
 const MUNGED: [&str; 4] = ["munged", "--foreground", "--force", "--key-file=/run/munge.key"];
 
 /// Of all commands.
@@ -167,6 +171,7 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 SlurmdTimeout=10
 KillWait=20
+Epilog={SHARED}/epilog.sh
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2

@@ -247,6 +247,33 @@ pub fn add_unopened_queues(
     Ok(())
 }
 
+/// Refuses open queues of another IPC namespace than the job's, where processes are in others: a restart makes all in the job's.
+/// Of one without a name nobody can tell.
+///
+/// # Errors
+/// The refusal; failed calls.
+pub fn check_queues(init: i32, collected: &Collected, context: &DumpContext) -> Result<()> {
+    if context.ipc_namespaces.is_empty() {
+        return Ok(());
+    }
+    let device = match queue_folder(init)? {
+        Some(folder) => {
+            let found = std::fs::metadata(&folder);
+            Some(found.map_err(|error| EngineError::system("stat", &folder, error))?.dev())
+        }
+        None => None,
+    };
+    for (file, probe) in collected.files.iter().zip(&collected.probes) {
+        let Object::MessageQueue(queue) = &file.object else { continue };
+        if !queue.deleted && Some(probe.inode().0) != device {
+            let what = format!("the message queue {} of another IPC namespace", queue.name);
+            let refusal = Refusal::new(what, "close it while checkpoints are taken");
+            return Err(EngineError::from(refusal).at(probe.pid, &probe.comm, probe.fd));
+        }
+    }
+    Ok(())
+}
+
 /// The folder of the job's message queues, through the descriptor of it that its init keeps.
 fn queue_folder(init: i32) -> Result<Option<String>> {
     let is_queues = |path: &String| {

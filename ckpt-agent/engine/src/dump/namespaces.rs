@@ -5,10 +5,13 @@ mod content;
 mod ipc;
 mod memory_files;
 mod mounts;
+mod network;
+mod objects;
 mod pids;
 mod places;
 mod related;
 mod seen;
+mod segments;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,13 +24,13 @@ use super::super::freeze::StoppedProcess;
 use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing, TIME_OF_CHILDREN};
 use super::super::proc::mounts::Mounts;
 use super::super::proc::root_directory;
+use super::super::sys::related::{GET_PARENT, GET_USER, related, user_name};
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 use memory_files::Maker;
 pub use pids::tell_peers;
 pub use places::Places;
 pub use related::check_network;
-use related::{GET_PARENT, GET_USER, related, user_name};
 
 /// What a refusal advises.
 const WAY_OUT: &str = "run the job without containers of its own";
@@ -70,6 +73,8 @@ pub struct Own {
     mounts: BTreeMap<u32, Mounts>,
     /// Mounts that are as in the job's own mount namespace, by their numbers.
     unchanged: BTreeSet<i32>,
+    /// System V objects, where any process is in an IPC namespace of its own.
+    lists: segments::Lists,
     /// Where files are found among the job's own mounts, where any process has others.
     found: Option<Arc<Places>>,
 }
@@ -87,6 +92,7 @@ impl Own {
             own.look_at(init, &of_init, process).map_err(|error| (process.host_pid, error))?;
         }
         own.check_seen(init, processes)?;
+        own.check_ipc(init, processes)?;
         Ok(own)
     }
 
@@ -136,11 +142,12 @@ impl Own {
             }
             return Ok(place);
         }
+        let mut told = None;
         let content = match file {
             "user" => content::user(pid)?,
             "uts" => NamespaceContent::Uts { host: String::new(), domain: String::new() },
-            "ipc" => ipc::content(pid)?,
-            "net" => content::network(pid)?,
+            "ipc" => objects::content_of(told.insert(ipc::content(pid)?)),
+            "net" => network::content(pid)?,
             "mnt" => {
                 let owner = self.owner(init, pid, file, what)?;
                 self.mounts(init, pid, owner.is_none())?
@@ -154,6 +161,10 @@ impl Own {
             content::check_within(pid, &content)?;
         }
         let place = self.all.len() as u32;
+        if let Some(told) = told {
+            self.check_owners(init, owner, &told)?;
+            self.lists.insert(Some(place), told);
+        }
         self.all.push(OwnNamespace { owner, content });
         self.known.insert((key, name), place);
         Ok(place)

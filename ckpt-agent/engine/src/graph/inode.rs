@@ -89,6 +89,9 @@ pub enum Origin {
         marked: bool,
         /// SHM_LOCK.
         locked: bool,
+        /// The IPC namespace that it is in, among those of the image; none: the job's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        namespace: Option<u32>,
     },
 }
 protocol::tagged!(Origin, "origin");

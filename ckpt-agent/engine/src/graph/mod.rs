@@ -124,6 +124,17 @@ impl Graph {
         self.files.get(id.0 as usize).map(|file| &file.object)
     }
 
+    /// The IPC namespace of a process, where that is its own, and its place.
+    pub fn own_ipc_of(&self, image: &ProcessImage) -> Option<(u32, &NamespaceContent)> {
+        let places = image.namespaces.iter();
+        let all = places.filter_map(|place| {
+            let one = self.namespaces.get(*place as usize)?;
+            Some((*place, &one.content))
+        });
+        let mut all = all.filter(|(_, content)| content.flag() == libc::CLONE_NEWIPC);
+        all.next()
+    }
+
     /// Whether the launcher holds the master of one of its terminals: the one that the job was started from.
     pub fn has_console_terminal(&self) -> bool {
         self.files.iter().any(|file| match &file.object {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::sys::abi::CLONE_NEWTIME;
-use super::OwnMount;
+use super::{IpcObjects, OwnMount};
 
 /// The file below /proc/PID/ns of the time namespace that a process's children will be in (time_namespaces(7)).
 pub const TIME_OF_CHILDREN: &str = "time_for_children";
@@ -32,6 +32,11 @@ pub enum NamespaceContent {
     },
     /// Without any object in it (ipc_namespaces(7)).
     Ipc,
+    /// With System V objects in it; its segments of shared memory are inodes of the image.
+    OwnIpc {
+        /// Semaphores and message queues.
+        objects: IpcObjects,
+    },
     /// With the loopback device alone (network_namespaces(7)).
     Network {
         /// The device is up.
@@ -78,7 +83,7 @@ impl NamespaceContent {
     pub fn flag(&self) -> libc::c_int {
         match self {
             Self::Uts { .. } => libc::CLONE_NEWUTS,
-            Self::Ipc => libc::CLONE_NEWIPC,
+            Self::Ipc | Self::OwnIpc { .. } => libc::CLONE_NEWIPC,
             Self::Network { .. } => libc::CLONE_NEWNET,
             Self::Mounts | Self::OwnMounts { .. } => libc::CLONE_NEWNS,
             Self::Cgroup => libc::CLONE_NEWCGROUP,
@@ -92,13 +97,21 @@ impl NamespaceContent {
     pub fn file(&self) -> &'static str {
         match self {
             Self::Uts { .. } => "uts",
-            Self::Ipc => "ipc",
+            Self::Ipc | Self::OwnIpc { .. } => "ipc",
             Self::Network { .. } => "net",
             Self::Mounts | Self::OwnMounts { .. } => "mnt",
             Self::Cgroup => "cgroup",
             Self::Pid => "pid",
             Self::Time { .. } => "time",
             Self::User { .. } => "user",
+        }
+    }
+
+    /// The semaphores and message queues of an IPC namespace.
+    pub fn ipc_objects(&self) -> Option<&IpcObjects> {
+        match self {
+            Self::OwnIpc { objects } => Some(objects),
+            _ => None,
         }
     }
 
@@ -126,4 +139,16 @@ pub struct IdRange(pub u32, pub u32, pub u32);
 impl IdRange {
     /// Most lines of a map (user_namespaces(7)).
     pub const MOST: usize = 340;
+
+    /// A line of a map.
+    pub fn of_line(line: &str) -> Option<Self> {
+        let mut numbers = line.split_whitespace().map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        Some(Self(next()?, next()?, next()?))
+    }
+
+    /// Whether it has a number inside.
+    pub fn has(&self, number: u32) -> bool {
+        number.wrapping_sub(self.0) < self.2
+    }
 }

@@ -47,7 +47,10 @@ pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
             continue;
         }
         if segments::number_of(inode).is_some() {
-            segments::make(inode, context)?;
+            // Others are made in the IPC namespaces that they are in, once there are these.
+            if segments::namespace_of(inode).is_none() {
+                segments::make(inode, context)?;
+            }
             continue;
         }
         let fd = make(inode, context)?;
@@ -125,7 +128,9 @@ pub fn seal_all(context: &mut RestoreContext) -> Result<()> {
             continue;
         }
         if segments::number_of(inode).is_some() {
-            segments::destroy_marked(inode)?;
+            if segments::namespace_of(inode).is_none() {
+                segments::destroy_marked(inode)?;
+            }
             continue;
         }
         let fd = context.inode(id)?;

@@ -51,6 +51,12 @@ pub fn listed(init: i32, descriptors: &[i32]) -> Result<Option<Listed>> {
             listed.queues = rows(&text, MESSAGE_QUEUES, queue)?;
         }
     }
+    check_queues(&listed)?;
+    Ok(found.then_some(listed))
+}
+
+/// Refuses message queues that can't be looked into.
+pub(super) fn check_queues(listed: &Listed) -> Result<()> {
     if !listed.queues.is_empty() && !super::queues::can_be_looked_into() {
         return Err(Refusal::new(
             "the job has SysV message queues, and this kernel does not let anybody look into them",
@@ -58,7 +64,7 @@ pub fn listed(init: i32, descriptors: &[i32]) -> Result<Option<Listed>> {
         )
         .into());
     }
-    Ok(found.then_some(listed))
+    Ok(())
 }
 
 fn read(list: OwnedFd, path: &str) -> Result<String> {
@@ -82,7 +88,8 @@ fn rows<T>(text: &str, path: &str, row: impl Fn(&[&str]) -> Option<T>) -> Result
     all.ok_or_else(|| EngineError::odd(format!("/proc{path}"), "no list of IPC objects"))
 }
 
-fn identity(
+/// What all lists have in common.
+pub(super) fn identity(
     key: &str,
     number: &str,
     mode: &str,
@@ -98,13 +105,13 @@ fn identity(
 }
 
 /// key, semid, perms, nsems, uid, gid, cuid, cgid, otime, ctime (ipc/sem.c).
-fn semaphores(row: &[&str]) -> Option<(IpcIdentity, u32)> {
+pub(super) fn semaphores(row: &[&str]) -> Option<(IpcIdentity, u32)> {
     let [key, number, mode, count, user, group, maker, makers, ..] = *row else { return None };
     Some((identity(key, number, mode, [user, group, maker, makers])?, count.parse().ok()?))
 }
 
 /// key, msqid, perms, cbytes, qnum, lspid, lrpid, uid, gid, cuid, cgid, and times (ipc/msg.c).
-fn queue(row: &[&str]) -> Option<(IpcIdentity, u64, u64)> {
+pub(super) fn queue(row: &[&str]) -> Option<(IpcIdentity, u64, u64)> {
     let [key, number, mode, bytes, messages, _, _, user, group, maker, makers, ..] = *row else {
         return None;
     };

@@ -5,6 +5,7 @@
 //! * `semaphores`, `queues`: what is in them, asked by calls in a process of the job; and made again in the job's init;
 //! * `undo`: what each process gives back to semaphores at its end;
 //! * `number`: objects with numbers that are wanted;
+//! * `told`: which there are in an IPC namespace of a process's own;
 //! * `of_machine`: where the job has no namespace for itself.
 
 mod lists;
@@ -12,12 +13,14 @@ pub mod number;
 mod of_machine;
 mod queues;
 mod semaphores;
+mod told;
 mod undo;
 
 pub use lists::{Listed, listed};
 pub use of_machine::refuse_used;
 pub use queues::read as read_queue;
 pub use semaphores::{claim, read as read_semaphores};
+pub use told::{ListedSegment, Told};
 pub use undo::{ask as ask_undo, owe as owe_undo};
 
 use super::error::{EngineError, Result};
@@ -36,6 +39,14 @@ pub fn make_all(objects: &IpcObjects, context: &mut RestoreContext<'_>) -> Resul
             way_out: "restart it on a machine with IPC namespaces".into(),
         });
     }
+    make_here(objects, context)
+}
+
+/// Makes them in the IPC namespace of this process, whichever it is.
+///
+/// # Errors
+/// A number that cannot be had; failed system calls.
+pub fn make_here(objects: &IpcObjects, context: &mut RestoreContext<'_>) -> Result<()> {
     for set in &objects.semaphores {
         semaphores::make(set, context)?;
     }

@@ -439,7 +439,7 @@ fn begin_instance(
                 return Err(namespaces::needed_for(name));
             }
             order.world.adopt_orphans()?;
-            warnings.extend(namespaces::keep_host_name(&cluster.host_name));
+            warnings.extend(namespaces::keep_host_name(own_name.unwrap_or(&cluster.host_name)));
         }
     }
     let mut begun = begin(order.task, connections, Some(cluster), None, &mut warnings)?;

@@ -114,6 +114,8 @@ pub struct DumpContext {
     pub external: External,
     /// The job has no IPC namespace of its own: queues and segments are the machine's.
     pub shares_ipc: bool,
+    /// The IPC namespaces of processes, as this machine numbers them, that are in one of their own.
+    pub ipc_namespaces: BTreeMap<i32, u32>,
     /// The kernel's number of the job's network namespace, where any of its processes is in another one.
     pub network: Option<u64>,
     /// The device of the job's /proc, where there are PID namespaces of its own: another one shows other processes.

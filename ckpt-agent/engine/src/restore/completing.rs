@@ -164,7 +164,13 @@ pub fn furnish<'i>(
         threads::queue_signals(&mut remote, scratch, own_number, None, &image.pending)?;
         threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
         // After all processes owe what they owe, which changes semaphores, too.
-        ipc::claim(&mut remote, scratch, &context.graph.ipc, image.pid)?;
+        let objects = match context.graph.own_ipc_of(image) {
+            Some((_, own)) => own.ipc_objects(),
+            None => Some(&context.graph.ipc),
+        };
+        if let Some(objects) = objects {
+            ipc::claim(&mut remote, scratch, objects, image.pid)?;
+        }
     }
     limit(pid, image, context)?;
     if !context.graph.sharing_of(image.pid).is_some_and(|one| one.directories) {

@@ -32,6 +32,8 @@ pub struct MappedFiles {
     executables: BTreeMap<String, OwnedFd>,
     /// SysV segments, which are attached by number: number and size in bytes.
     segments: BTreeMap<InodeId, (i32, u64)>,
+    /// Likewise those in IPC namespaces of processes' own, which are attached there.
+    inner_segments: BTreeMap<InodeId, (i32, u64)>,
     /// How processes can be told what they are.
     means: Means,
     /// Whether this kernel has MAP_DROPPABLE.
@@ -68,10 +70,15 @@ impl MappedFiles {
         foreign: Option<ForeignVdso>,
         context: &mut RestoreContext,
     ) -> Result<Self> {
+        let inodes = &image.graph.inodes;
+        let is_inner = |id: &InodeId| segments::namespace_of(&inodes[id.0 as usize]).is_some();
+        let (inner_segments, segments) =
+            segments::known(inodes).into_iter().partition(|(id, _)| is_inner(id));
         let mut found = Self {
             files: BTreeMap::new(),
             executables: BTreeMap::new(),
-            segments: segments::known(&image.graph.inodes),
+            segments,
+            inner_segments,
             means: memory_map::means(),
             can_drop: memory_map::can_drop(),
             identities: BTreeMap::new(),
@@ -80,7 +87,10 @@ impl MappedFiles {
         for process in processes.values() {
             for area in &process.areas {
                 let Some(key) = key(&area.backing) else { continue };
-                if found.files.contains_key(&key) || found.is_segment(area) {
+                if found.files.contains_key(&key)
+                    || found.is_segment(area)
+                    || found.is_inner_segment(area)
+                {
                     continue;
                 }
                 let fd = match &area.backing {
@@ -130,6 +140,19 @@ impl MappedFiles {
             Backing::Carried { inode, .. } => self.segments.contains_key(&inode),
             _ => false,
         }
+    }
+
+    /// Whether the area is attached once its process is in its IPC namespace.
+    pub fn is_inner_segment(&self, area: &Area) -> bool {
+        match area.backing {
+            Backing::Carried { inode, .. } => self.inner_segments.contains_key(&inode),
+            _ => false,
+        }
+    }
+
+    /// SysV segments in IPC namespaces of processes' own.
+    pub fn inner_segments(&self) -> &BTreeMap<InodeId, (i32, u64)> {
+        &self.inner_segments
     }
 
     /// SysV segments by inode: number and size in bytes.

@@ -189,6 +189,10 @@ fn put_areas(
     }
     let made = image.areas.iter().filter(|area| !files.is_segment(area) && !common.has(area));
     for area in made {
+        if files.is_inner_segment(area) {
+            hold(area, &mut calls);
+            continue;
+        }
         if let Some(huge) = area.advice.huge {
             let made = huge_pages::map(remote, area, files.of(area)?, image, huge, page)?;
             if made == Made::Huge {
@@ -216,7 +220,7 @@ fn put_areas(
         }
     }
     for attachment in segments::attachments(&image.areas, files.segments(), page) {
-        attach(&attachment, occupied, &mut calls)?;
+        attach(&attachment, 0, occupied, &mut calls)?;
     }
     calls.run(remote)?;
     // A kernel without large pages has ordinary ones.
@@ -426,10 +430,21 @@ fn map(
     Ok(())
 }
 
+/// Keeps the place of a segment that is attached later.
+fn hold(area: &Area, calls: &mut Calls<'_>) {
+    let flags =
+        abi::MAP_FIXED_NOREPLACE | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let length = area.end - area.start;
+    let Call { number, arguments } =
+        numbers::map(area.start, length, libc::PROT_NONE as u64, flags as u64, u64::MAX, 0);
+    calls.add("mmap", format!("{:#x}", area.start), number, &arguments);
+}
+
 /// Attaches a SysV segment where it was. One that had been taken apart since is attached elsewhere, and what is
-/// left of it moved to its place.
+/// left of it moved to its place. `more`: further flags of shmat(2).
 fn attach(
     attachment: &segments::Attachment,
+    more: i32,
     occupied: &mut Occupied,
     calls: &mut Calls<'_>,
 ) -> Result<()> {
@@ -441,6 +456,7 @@ fn attach(
         true => (0, Protection::READ | Protection::WRITE),
         false => (abi::SHM_RDONLY as u64, Protection::READ),
     };
+    let flags = flags | if whole { more as u64 } else { 0 };
     calls.add("shmat", what(), numbers::SHMAT, &[number as u64, at, flags]);
     for (start, end, protection) in areas {
         let (length, from) = (end - start, at.wrapping_add(start.wrapping_sub(base)));
@@ -472,10 +488,44 @@ pub fn finish(
     page: u64,
 ) -> Result<()> {
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
-    let mut calls = Calls::new(image);
-    let mut advice = Batch::new();
     let areas =
         image.areas.iter().filter(|area| !area.is_kernels() && !area.is_shared_with_kernel());
+    settle(remote, image, areas.filter(|area| !files.is_inner_segment(area)), common, page)?;
+    name_areas(remote, image, scratch.data())?;
+    memory_map::set(remote, image, files, scratch.data())
+}
+
+/// Attaches the segments of a process's own IPC namespace, in which it is by now.
+///
+/// # Errors
+/// Failed calls.
+pub fn attach_inner(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    files: &MappedFiles,
+    common: &Common,
+    page: u64,
+) -> Result<()> {
+    let mut occupied = taken_by(&read_maps(remote.thread().tid())?, image);
+    let mut calls = Calls::new(image);
+    for attachment in segments::attachments(&image.areas, files.inner_segments(), page) {
+        attach(&attachment, abi::SHM_REMAP, &mut occupied, &mut calls)?;
+    }
+    calls.run(remote)?;
+    let areas = image.areas.iter().filter(|area| files.is_inner_segment(area));
+    settle(remote, image, areas, common, page)
+}
+
+/// Final protections, advice and guard regions of areas.
+fn settle<'i>(
+    remote: &mut Remote<'_>,
+    image: &'i ProcessImage,
+    areas: impl Iterator<Item = &'i Area>,
+    common: &Common,
+    page: u64,
+) -> Result<()> {
+    let mut calls = Calls::new(image);
+    let mut advice = Batch::new();
     for area in areas {
         let length = area.end - area.start;
         const BOTH: u8 = Protection::READ | Protection::WRITE;
@@ -502,9 +552,7 @@ pub fn finish(
     }
     calls.run(remote)?;
     // Advice that this kernel does not know changes no content.
-    remote.run(&advice)?;
-    name_areas(remote, image, scratch.data())?;
-    memory_map::set(remote, image, files, scratch.data())
+    remote.run(&advice).map(drop)
 }
 
 /// Gives anonymous memory the names that the program gave it, where the kernel has names for it. `at`: the room for data.

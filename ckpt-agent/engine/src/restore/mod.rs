@@ -441,6 +441,10 @@ fn rebuild(
     }
     pids::set_for_children(&mut helpers, context, numbers)?;
     namespaces::enter_all(&mut helpers, context, &own)?;
+    namespaces::restore_ipc(&mut helpers, context, |helper| {
+        let image = helper.image;
+        memory::attach_inner(&mut helper.remote()?, image, files, common, page)
+    })?;
     namespaces::open_inside(&helpers, context)?;
     namespaces::name_programs(&mut helpers, files, context.rehearsal)?;
     {
@@ -539,7 +543,9 @@ fn complete_memory(
         // The job itself has them while it is rehearsed.
         record_locks::set(&mut remote, image)?;
     }
-    ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;
+    if context.graph.own_ipc_of(image).is_none() {
+        ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;
+    }
     register_membarrier(&mut remote, image.membarrier)?;
     local_descriptors::put(&mut remote, scratch, &image.local_descriptors)?;
     let lacking = attributes::of_process(&mut remote, scratch, image)?;

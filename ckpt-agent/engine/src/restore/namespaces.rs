@@ -4,6 +4,7 @@
 mod content;
 mod inside;
 mod mounts;
+mod objects;
 mod order;
 mod time;
 mod users;
@@ -16,13 +17,13 @@ use super::super::graph::{
     Credentials, NamespaceContent, OwnNamespace, Pid, ProcessImage, TIME_OF_CHILDREN,
 };
 use super::super::objects::RestoreContext;
+use super::super::sys::related::GET_PARENT;
 use super::super::trace::Remote;
 use super::{Helper, credentials};
 pub use inside::{await_all as await_inside, name_programs, open_all as open_inside};
+pub use objects::restore as restore_ipc;
 use order::Step;
 
-/// NS_GET_PARENT (ioctl_ns(2)), for all architectures of this engine.
-const GET_PARENT: u64 = 0xb702;
 /// Most namespaces of one job.
 const MOST: usize = 10_000;
 

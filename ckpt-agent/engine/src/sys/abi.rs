@@ -69,6 +69,8 @@ pub const IPC_SET: c_int = 1;
 pub const SHM_LOCK: c_int = 11;
 /// shmat(2) (include/uapi/linux/shm.h)
 pub const SHM_RDONLY: c_int = 0o10000;
+/// Likewise: over what is mapped there.
+pub const SHM_REMAP: c_int = 0o40000;
 
 /// SOL_NETLINK (include/linux/socket.h).
 pub const SOL_NETLINK: i32 = 270;

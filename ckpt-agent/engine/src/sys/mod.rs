@@ -38,6 +38,7 @@ pub mod proc_net;
 pub mod processors;
 pub mod procfs_ended;
 pub mod reap;
+pub mod related;
 pub mod rename;
 pub mod restrained;
 pub mod robust_list;

@@ -32,6 +32,7 @@ use protocol::cluster::grant::Grant;
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::task;
+use protocol::transport::Precedence;
 use tokio::time::timeout;
 
 use self::arrival::{Arrival, Packs};
@@ -58,7 +59,8 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// Verifying and fsync may take longer.
 const STORING: Duration = Duration::from_secs(300);
 
-/// Sends an image to a partner, until it is durable there.
+/// Sends an image to a partner, until it is durable there. What jobs send goes first; if they leave no room at all, the copy
+/// begins anew and takes its share.
 ///
 /// # Errors
 /// See [`CopyError`].
@@ -69,8 +71,24 @@ pub async fn offer(
     folder: &Path,
     checkpoint: CheckpointNumber,
 ) -> Result<(), CopyError> {
+    match offer_with(peers, node, key, (folder, checkpoint), Precedence::Behind).await {
+        // A receiver that hears nothing for so long goes sooner than the sender gives up.
+        Err(CopyError::Stuck | CopyError::Gone) => {
+            offer_with(peers, node, key, (folder, checkpoint), Precedence::Equal).await
+        }
+        done => done,
+    }
+}
+
+async fn offer_with(
+    peers: &Peers,
+    node: &NodeName,
+    key: &InstanceKey,
+    (folder, checkpoint): (&Path, CheckpointNumber),
+    precedence: Precedence,
+) -> Result<(), CopyError> {
     let grant = Some(peers.grants().to_offer(key, node)?);
-    let mut link = peers.dial(node).await?;
+    let mut link = peers.dial_with(node, precedence).await?;
     let files = files::list(folder, checkpoint).await?;
     let transfer = checkpoint;
     let (key, all) = (key.clone(), files.clone());

@@ -9,6 +9,7 @@ use std::time::Duration;
 use protocol::agent::InstanceId;
 use protocol::cluster::agent::{Peer, RelayLink, RelaySide};
 use protocol::cluster::{InstanceKey, NodeName};
+use protocol::transport::Precedence;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -51,6 +52,7 @@ impl Dial for Wired {
         node: NodeName,
         _: SocketAddr,
         _: Validity,
+        _: Precedence,
     ) -> Promise<'_, Result<PeerLink, DialError>> {
         Box::pin(async move {
             let mut held = self.wires.held.subscribe();

@@ -13,7 +13,6 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// The file in a job's folder that names its computation.
@@ -36,9 +35,10 @@ pub fn port(
     let options = Options {
         listen: SocketAddr::new(listen, port),
         allow: arguments.dmtcp_allow.clone(),
-        interval: arguments.dmtcp_interval,
+        // A year at most.
+        interval: u32::try_from(arguments.dmtcp_interval.as_secs()).unwrap_or(u32::MAX),
         quits: false,
-        departed_after: arguments.dmtcp_departed_after.map(Duration::from_secs),
+        departed_after: arguments.dmtcp_departed_after,
         ..Options::local(port, directory)
     };
     let state = StateDir::find(Some(context.state.path().to_owned()))?;

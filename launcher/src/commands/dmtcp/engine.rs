@@ -155,7 +155,7 @@ async fn foreground(
     let written_in = records::images(job).written_in();
     std::fs::create_dir_all(&written_in).map_err(|error| failed(&error))?;
     let (signal_sender, signals) = mpsc::unbounded_channel();
-    signals::watch(&signal_sender).map_err(|error| failed(&error))?;
+    signals::watch(&signal_sender, None).map_err(|error| failed(&error))?;
     let interval = settings.interval.whole_seconds();
     let port = Port::bind(Options {
         interval,

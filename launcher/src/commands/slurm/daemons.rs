@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// What is done first.
+const START_COORDINATOR: &str = "start a coordinator";
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 /// What a script asks for the ranks of its own steps: agents are one a node, and take all of it.
@@ -40,12 +42,31 @@ const TOKEN_VALID_S: u64 = 3600;
 /// Of what the agents' step has said, so many lines are told.
 const LINES: usize = 5;
 
+/// A child, known by its start: once it was waited for, its number may be another's.
+struct Daemon {
+    child: Child,
+    process: Process,
+}
+
+impl Daemon {
+    fn of(child: Child) -> Self {
+        let process = Process::of(child.id());
+        Self { child, process }
+    }
+
+    /// Ends it in order by that signal, or after a while in any case.
+    fn end(mut self, signal: Signal) {
+        self.process.end(signal);
+        let _ = self.child.wait();
+    }
+}
+
 /// What runs for a job beside it.
 pub struct Daemons {
     folder: PathBuf,
-    coordinator: Child,
+    coordinator: Daemon,
     /// srun, which ends with its agents.
-    agents: Child,
+    agents: Daemon,
     /// Ends both where this process is killed.
     _guard: Guard,
 }
@@ -66,19 +87,20 @@ impl Daemons {
         let mut guard = Guard::start(&own, folder, interrupts).map_err(unguarded)?;
         let mut coordinator = start_coordinator(&own, folder, interrupts)?;
         let agents = guard
-            .coordinator_is(&coordinator)
+            .coordinator_is(&coordinator.process)
             .map_err(unguarded)
+            .and_then(|()| wait_for_coordinator(&mut coordinator, folder))
             .and_then(|()| token(folder, allocation.nodes.len()))
             .and_then(|token| start_agents(&own, folder, (allocation, spares), &token, interrupts));
         match agents {
             Ok(agents) => {
-                let told = guard.agents_are(&agents).map_err(unguarded);
+                let told = guard.agents_are(&agents.process).map_err(unguarded);
                 let daemons =
                     Self { folder: folder.to_owned(), coordinator, agents, _guard: guard };
                 told.map(|()| daemons)
             }
             Err(error) => {
-                end(&mut coordinator, OF_COORDINATOR);
+                coordinator.end(OF_COORDINATOR);
                 Err(error)
             }
         }
@@ -106,7 +128,8 @@ impl Daemons {
             if missing.is_empty() {
                 return Ok(None);
             }
-            let over = self.agents.try_wait().map_err(|error| Failure::of(what, error))?.is_some();
+            let over =
+                self.agents.child.try_wait().map_err(|error| Failure::of(what, error))?.is_some();
             let ended = ended_on(&self.agents_said());
             let cause = if over {
                 "the agents' step has ended".to_owned()
@@ -152,17 +175,9 @@ impl Daemons {
 
 impl Drop for Daemons {
     fn drop(&mut self) {
-        let [coordinator, agents] =
-            [&self.coordinator, &self.agents].map(|child| Process::of(child.id()));
-        ending::end(&self.folder, &coordinator, Some(&agents));
-        let _ = (self.agents.wait(), self.coordinator.wait());
+        ending::end(&self.folder, &self.coordinator.process, Some(&self.agents.process));
+        let _ = (self.agents.child.wait(), self.coordinator.child.wait());
     }
-}
-
-/// Ends a child in order by that signal, or after a while in any case.
-fn end(child: &mut Child, signal: Signal) {
-    Process::of(child.id()).end(signal);
-    let _ = child.wait();
 }
 
 /// Nodes whose tasks have ended with a failure, as srun tells: `srun: error: NODE: task 1: Exited with exit code 125`.
@@ -177,8 +192,12 @@ fn log(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// At any free port: other jobs of the node have coordinators, too.
-fn start_coordinator(own: &Path, folder: &Path, interrupts: &Interrupts) -> Result<Child, Failure> {
-    let failed = |error: io::Error| Failure::of("start a coordinator", error);
+fn start_coordinator(
+    own: &Path,
+    folder: &Path,
+    interrupts: &Interrupts,
+) -> Result<Daemon, Failure> {
+    let failed = |error: io::Error| Failure::of(START_COORDINATOR, error);
     let mut command = Command::new(own);
     command
         .arg("--dir")
@@ -190,17 +209,21 @@ fn start_coordinator(own: &Path, folder: &Path, interrupts: &Interrupts) -> Resu
         // What is typed is for the job.
         .process_group(0);
     // Slurm tells all that is in an allocation to end, and kills it a while later: until then it is needed.
-    let child = interrupts.spawn_without(Signal::SIGTERM, &mut command);
-    let mut child = child.map_err(failed)?;
-    // Its first line says that it listens.
+    interrupts.spawn_without(Signal::SIGTERM, &mut command).map(Daemon::of).map_err(failed)
+}
+
+/// Its first line says that it listens.
+fn wait_for_coordinator(coordinator: &mut Daemon, folder: &Path) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::of(START_COORDINATOR, error);
     let mut line = String::new();
-    if let Some(output) = child.stdout.take() {
+    if let Some(output) = coordinator.child.stdout.take() {
         BufReader::new(output).read_line(&mut line).map_err(failed)?;
     }
     if line.contains("listens") {
-        return Ok(child);
+        return Ok(());
     }
-    end(&mut child, OF_COORDINATOR);
+    // What it says of its end comes before that.
+    coordinator.process.end(OF_COORDINATOR);
     let said = std::fs::read_to_string(log(folder, "coordinator")).unwrap_or_default();
     let said = said.lines().last().unwrap_or("it has ended");
     Err(failed(io::Error::other(said.trim().to_owned())))
@@ -231,7 +254,7 @@ fn start_agents(
     (allocation, spares): (&Allocation, usize),
     token: &str,
     interrupts: &Interrupts,
-) -> Result<Child, Failure> {
+) -> Result<Daemon, Failure> {
     let failed = |error: io::Error| Failure::of("start agents by srun", error);
     let count = allocation.nodes.len().to_string();
     let slots: Vec<String> = allocation.nodes.iter().map(|node| node.slots.to_string()).collect();
@@ -252,16 +275,16 @@ fn start_agents(
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log)
         .process_group(0);
-    let mut child = interrupts.spawn(&mut srun).map_err(failed)?;
-    let written = match child.stdin.take() {
+    let mut agents = interrupts.spawn(&mut srun).map(Daemon::of).map_err(failed)?;
+    let written = match agents.child.stdin.take() {
         Some(mut input) => input.write_all(format!("{token}\n").as_bytes()),
         None => Ok(()),
     };
     if let Err(error) = written {
-        end(&mut child, Signal::SIGTERM);
+        agents.end(Signal::SIGTERM);
         return Err(failed(error));
     }
-    Ok(child)
+    Ok(agents)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use ckpt_engine::proc::{is_ended, start_time};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use protocol::cluster::client::Ask;
+use protocol::cluster::client::{Answer, Ask};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,6 +31,11 @@ impl Process {
         // No process has a number above (proc_sys_kernel(5): pid_max).
         let pid = Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX));
         Self { pid, started: started(pid) }
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> Pid {
+        self.pid
     }
 
     /// Whether it has ended; whoever has started it may not know yet.
@@ -67,7 +72,7 @@ pub fn end(folder: &Path, coordinator: &Process, agents: Option<&Process>) {
     if let Some(agents) = agents {
         // Some may still be on their way here.
         while !agents.has_ended() && Instant::now() < until {
-            if let_leave(folder, until).is_err() {
+            if let_leave(folder, until).is_none() {
                 break;
             }
             std::thread::sleep(LOOK);
@@ -77,41 +82,55 @@ pub fn end(folder: &Path, coordinator: &Process, agents: Option<&Process>) {
     coordinator.end(OF_COORDINATOR);
 }
 
-/// Jobs go first: who leaves would have their images copied to others.
-fn let_leave(folder: &Path, until: Instant) -> Result<(), Failure> {
-    let cluster = Cluster::of_coordinator(&coordinator_folder(folder))?;
-    let jobs = cluster.listing("end the jobs", &Ask::Jobs)?;
+/// Jobs go first: who leaves would have their images copied to others. `None`: the coordinator does not answer.
+fn let_leave(folder: &Path, until: Instant) -> Option<()> {
+    let cluster = Cluster::of_coordinator(&coordinator_folder(folder)).ok()?;
+    let jobs = listed_until(&cluster, &Ask::Jobs, until)?;
     for job in jobs.as_array().into_iter().flatten() {
         let Some(job) = job.get("id").and_then(Value::as_str) else { continue };
         let job = job.to_owned();
         ask_until(&cluster, &Ask::Stop { job: job.clone(), checkpoint: false }, until);
         ask_until(&cluster, &Ask::Remove { job }, until);
     }
-    let members = members(folder, "end the agents")?;
+    let members = alive(&listed_until(&cluster, &Ask::Nodes, until)?);
     std::thread::scope(|scope| {
         for node in members.iter().filter_map(|name| name.parse().ok()) {
             let (cluster, ask) = (&cluster, Ask::Leave { node: Some(node) });
             scope.spawn(move || ask_until(cluster, &ask, until));
         }
     });
-    Ok(())
+    Some(())
+}
+
+fn listed_until(cluster: &Cluster, ask: &Ask, until: Instant) -> Option<Value> {
+    match answer_until(cluster, ask, until) {
+        Some(Answer::Listing { value }) => Some(value),
+        _ => None,
+    }
 }
 
 /// Asks for something and waits for the answer, whatever it is: what has not been done then ends with the step.
 fn ask_until(cluster: &Cluster, ask: &Ask, until: Instant) {
-    let Ok(mut link) = cluster.open(ask) else { return };
-    let _ = link.next_within(until.saturating_duration_since(Instant::now()));
+    let _ = answer_until(cluster, ask, until);
+}
+
+fn answer_until(cluster: &Cluster, ask: &Ask, until: Instant) -> Option<Answer> {
+    let mut link = cluster.open(ask).ok()?;
+    link.next_within(until.saturating_duration_since(Instant::now())).ok()?
 }
 
 /// The names of members that are there.
 pub fn members(folder: &Path, what: &str) -> Result<BTreeSet<String>, Failure> {
     let cluster = Cluster::of_coordinator(&coordinator_folder(folder))?;
-    let nodes = cluster.listing(what, &Ask::Nodes)?;
+    Ok(alive(&cluster.listing(what, &Ask::Nodes)?))
+}
+
+fn alive(nodes: &Value) -> BTreeSet<String> {
     let alive = |node: &Value| {
         let is_alive = node.get("state").and_then(Value::as_str) == Some("alive");
         node.get("name").and_then(Value::as_str).filter(|_| is_alive).map(str::to_owned)
     };
-    Ok(nodes.as_array().into_iter().flatten().filter_map(alive).collect())
+    nodes.as_array().into_iter().flatten().filter_map(alive).collect()
 }
 
 #[cfg(test)]

@@ -37,21 +37,21 @@ impl Guard {
     ///
     /// # Errors
     /// Where it has ended.
-    pub fn coordinator_is(&mut self, child: &Child) -> io::Result<()> {
-        self.tell(COORDINATOR, child)
+    pub fn coordinator_is(&mut self, process: &Process) -> io::Result<()> {
+        self.tell(COORDINATOR, process)
     }
 
     /// Tells it of the step of the agents.
     ///
     /// # Errors
     /// Where it has ended.
-    pub fn agents_are(&mut self, child: &Child) -> io::Result<()> {
-        self.tell(AGENTS, child)
+    pub fn agents_are(&mut self, process: &Process) -> io::Result<()> {
+        self.tell(AGENTS, process)
     }
 
-    fn tell(&mut self, what: &str, child: &Child) -> io::Result<()> {
+    fn tell(&mut self, what: &str, process: &Process) -> io::Result<()> {
         let Some(pipe) = &mut self.0.stdin else { return Ok(()) };
-        writeln!(pipe, "{what} {}", child.id())
+        writeln!(pipe, "{what} {}", process.pid())
     }
 }
 

@@ -14,6 +14,7 @@ use super::store::{Store, kept};
 use super::{Context, run};
 use crate::cli::{EngineSetting, RunArguments, SlurmCommand, SlurmRunArguments};
 use crate::client::last_checkpoint::LastCheckpoint;
+use crate::client::resume::ComesBack;
 use crate::failure::Failure;
 use crate::interrupts::{Held, Interrupts};
 use crate::jobs::StateDir;
@@ -39,7 +40,7 @@ pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> 
 fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Result<u8, Failure> {
     refuse_options(&arguments.run)?;
     // Told before anything is started.
-    Sharing::of(arguments.run.group, arguments.run.options.keeps_nodes_together())?;
+    let sharing = Sharing::of(arguments.run.group, arguments.run.options.keeps_nodes_together())?;
     let allocation = Allocation::of_environment()?;
     if arguments.spare >= allocation.nodes.len() {
         let nodes = allocation.nodes.len();
@@ -52,6 +53,7 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
         let by = ["mpirun".into(), "-n".into(), ranks.to_string().into()];
         arguments.run.command.splice(0..0, by);
     }
+    run::refuse_early(&arguments.run.command, sharing)?;
     // Without a store, what is told at the end is for the job, unless it is asked for.
     let kept = arguments.run.store.take();
     let is_awaited = kept.store.is_some() || arguments.run.options.checkpoint_on.is_some();
@@ -103,6 +105,7 @@ fn run_on(
         }
         None => {
             arguments.run.options.held = Held::of(interrupts);
+            arguments.run.options.comes_back = ComesBack::Never;
             End::Of(kept::End::Of(run::perform(&inside, arguments.run)))
         }
     };

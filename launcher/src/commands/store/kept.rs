@@ -4,6 +4,7 @@
 use super::{Beside, Found, Store, refuse_lone_keys};
 use crate::cli::{EngineSetting, JobOptions, RestartArguments, RunArguments, THEN_EXIT};
 use crate::client::last_checkpoint::LastCheckpoint;
+use crate::client::resume::ComesBack;
 use crate::cluster::Cluster;
 use crate::commands::{Context, is_loud, restart, rm, run};
 use crate::failure::Failure;
@@ -77,8 +78,13 @@ pub fn run_until_end<W>(
     let held = Held::of(interrupts);
     arguments.options.held = held.clone();
     arguments.options.commits = beside.on_commit();
+    arguments.options.comes_back = ComesBack::BySameCommand;
     let status = begin(context, store, arguments, is_kept);
     let end = held.came().map_or(End::Of(status), End::At);
+    if let (End::At(_), true) = (&end, is_kept) {
+        // It is in the store as it was brought here.
+        forget(context, store.here());
+    }
     Ok((end, beside, watch))
 }
 
@@ -199,6 +205,10 @@ pub fn perform(context: &Context, mut arguments: RunArguments) -> Result<u8, Fai
     let (status, is_done) = settle(context, &store, status, &awaited.last);
     if is_done {
         forget(context, store.here());
+    } else if has_checkpoint(context, store.here()) {
+        // It could not be kept there.
+        let resume = context.resume_command(store.here());
+        eprintln!("ckptd: job {} is here; resume with: {resume}", store.here());
     }
     status
 }

@@ -23,10 +23,10 @@ impl Runner<'_> {
         let name = self.session.job.name();
         eprintln!("ckptd: job {name} runs on without checkpoints");
         match newest {
-            Some(number) => eprintln!(
-                "ckptd: once it has ended, to go on from checkpoint {number}: {}",
-                self.session.resume
-            ),
+            Some(number) => {
+                let offer = self.session.resume.offer_from(number, name);
+                eprintln!("ckptd: once it has ended, {offer}");
+            }
             None => eprintln!("ckptd: it has no committed checkpoint"),
         }
         Ok(0)
@@ -90,14 +90,15 @@ impl Runner<'_> {
                 let word = if self.interrupted { "interrupted" } else { "stopped" };
                 match newest {
                     Some(_) if asked => {
-                        eprintln!("ckptd: job {name} {word}; resume with: {resume}");
+                        eprintln!("ckptd: job {name} {word}; {}", resume.offer(&name));
                     }
                     None if asked => {
                         eprintln!("ckptd: job {name} {word}; it has no committed checkpoint");
                     }
                     Some(number) if status.shell_status() != 0 && self.session.loud => eprintln!(
-                        "ckptd: job {name} {}; to go on from checkpoint {number}: {resume}",
-                        text::end(Some(status))
+                        "ckptd: job {name} {}; {}",
+                        text::end(Some(status)),
+                        resume.offer_from(number, &name)
                     ),
                     _ => {}
                 }

@@ -24,6 +24,7 @@ use crate::agent::{AgentHandle, StartAgent};
 use crate::client::commits::OnCommit;
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::client::launcher;
+use crate::client::resume::Resume;
 use crate::failure::Failure;
 use crate::interrupts::Held;
 use crate::jobs::{self, JobFolder, JobSettings};
@@ -63,8 +64,8 @@ pub struct Session<'a> {
     pub begin: Begin,
     /// Whether each checkpoint is told of.
     pub loud: bool,
-    /// The command by which the job is resumed.
-    pub resume: String,
+    /// How the job goes on.
+    pub resume: Resume,
     /// What is done at a signal that tells of the machine's end.
     pub last: Option<LastCheckpoint>,
     /// Who wants to know of each checkpoint.
@@ -102,7 +103,8 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
 
     let (log_file, history, warning) = jobs::open_log(session.job)?;
     let (signal_sender, mut signals) = mpsc::unbounded_channel();
-    signals::watch(&signal_sender).map_err(|error| failed(&error))?;
+    let asked = session.last.as_ref().map(LastCheckpoint::signal);
+    signals::watch(&signal_sender, asked).map_err(|error| failed(&error))?;
     session.held.release();
 
     let (agent_sender, mut agent_events) = mpsc::unbounded_channel();

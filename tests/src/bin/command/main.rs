@@ -13,6 +13,7 @@ mod listings;
 mod memory;
 mod recipients;
 mod rehearsals;
+mod schedulers;
 mod silent;
 mod sockets;
 mod stage;
@@ -74,6 +75,7 @@ const CASES: &[(&str, Case)] = &[
     ("silent-s3", silent::server),
     ("kept-in-a-folder", kept::in_a_folder),
     ("kept-in-s3", kept::in_s3),
+    ("scripts-of-schedulers", schedulers::scripts),
     ("ended-before-the-mark", ends::before_the_mark),
     ("ended-meanwhile", ends::meanwhile),
     ("checkpoint-on-a-signal", ends::checkpoint_on),

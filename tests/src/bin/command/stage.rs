@@ -92,6 +92,11 @@ impl Stage {
         Ok(Stage { ckptd: ckptd.into(), account, home: home.into(), outside, mark })
     }
 
+    /// Where ckptd is.
+    pub fn ckptd(&self) -> &Path {
+        &self.ckptd
+    }
+
     /// `ckptd ARGUMENTS...`, known by its mark.
     pub fn command(&self, arguments: &[&str]) -> Command {
         self.wrapped(&[], arguments)

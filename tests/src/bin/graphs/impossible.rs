@@ -76,6 +76,22 @@ pub const ALL: &[(&str, Change)] = &[
         let path = format!("{}/new", o.locked);
         each(list(d, "inodes"), |inode, _| inode["links"] = json!([path]))
     }),
+    ("a segment in a namespace that is none", |d, _| {
+        each(list(d, "inodes"), |inode, _| inode["origin"]["namespace"] = json!(77))
+    }),
+    ("objects of the job's own user namespace, of root's", |d, _| {
+        let set = json!({"number": 0, "key": 1, "mode": 0o666, "owner": [0, 0], "creator": [0, 0],
+                         "values": [1], "last": [1]});
+        let content = json!({"kind": "own_ipc", "objects": {"semaphores": [set]}});
+        in_namespaces(d, json!([{ "content": content }]))
+    }),
+    ("more semaphores than a set has", |d, _| {
+        let set = json!({"number": 0, "key": 1, "mode": 0o666, "owner": [0, 0], "creator": [0, 0],
+                         "values": vec![1; 40_000], "last": vec![1; 40_000]});
+        let content = json!({"kind": "own_ipc", "objects": {"semaphores": [set]}});
+        let user = user_namespace(json!([]));
+        in_namespaces(d, json!([user, { "owner": 0, "content": content }]))
+    }),
     ("a segment of the machine's size", |d, _| {
         each(list(d, "inodes"), |inode, _| {
             inode["origin"] = json!({"origin": "segment", "number": i32::MAX, "key": 1,

@@ -40,6 +40,7 @@ const PROGRAMS: &[&str] = &[
     "inotify",
     "inplacefile",
     "iosignal",
+    "ipcnumbers",
     "itimer",
     "lease",
     "limits",

@@ -14,6 +14,7 @@ mod firewalls;
 mod groups;
 pub mod history;
 mod images;
+mod kept;
 mod late;
 mod leaving;
 mod logins;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<Case> {
         images::CASES,
         sealed::CASES,
         archives::CASES,
+        kept::CASES,
         faults::CASES,
         runtimes::CASES,
         packaged::CASES,

@@ -76,11 +76,18 @@ fn cancelled(stage: &Stage) -> Result<(), Failure> {
     job.wait_for_checkpoints()?;
     let cancel = slurm.run(0, &["scancel", &job.number])?;
     check(cancel.status == 0, || cancel.stderr.clone())?;
-    // Agents are killed by Slurm: what they had on their disks stays.
     for number in 1..=3 {
         let ended = until("no process of it is left", JOB_LIMIT, || {
             let left = slurm.run(number, &["sh", "-c", PROCESSES])?;
             Ok(left.stdout.is_empty().then_some(()))
+        });
+        ended.map_err(|failure| job.explain(&failure))?;
+    }
+    // Agents are killed by Slurm: what they had on their disks, the epilog removes.
+    for number in 1..=3 {
+        let ended = until("nothing is left in /tmp", JOB_LIMIT, || {
+            let find = ["find", "/tmp", "-maxdepth", "1", "-name", "ckptd-slurm-*"];
+            Ok(slurm.run(number, &find)?.stdout.is_empty().then_some(()))
         });
         ended.map_err(|failure| job.explain(&failure))?;
     }

@@ -13,9 +13,6 @@ use super::refuse;
 pub const UTS_ROOM: u64 = 6 * UTS_TEXT as u64;
 /// Bytes of each.
 const UTS_TEXT: usize = 65;
-/// Addresses of a loopback device that is up, in fib_trie.
-const LOOPBACK: [&str; 4] = ["0.0.0.0", "127.0.0.0", "127.0.0.1", "127.255.255.255"];
-
 /// The host's and the domain's name in the answer of uname(2).
 pub fn host_and_domain(answer: &[u8]) -> (String, String) {
     let text = |index: usize| {
@@ -34,7 +31,7 @@ pub(super) fn file_of(pid: i32, name: &str) -> Result<String> {
 pub(super) fn user(pid: i32) -> Result<NamespaceContent> {
     let map = |name: &str| {
         let text = file_of(pid, name)?;
-        let ranges: Option<Vec<IdRange>> = text.lines().map(range).collect();
+        let ranges: Option<Vec<IdRange>> = text.lines().map(IdRange::of_line).collect();
         ranges
             .filter(|ranges| ranges.len() <= IdRange::MOST)
             .ok_or_else(|| EngineError::odd(format!("/proc/{pid}/{name}"), text))
@@ -77,12 +74,6 @@ fn may_map(content: &NamespaceContent, user: u32, group: u32) -> bool {
     is_own(uids, user) && is_own(gids, group) && (gids.is_empty() || !may_set_groups)
 }
 
-fn range(line: &str) -> Option<IdRange> {
-    let mut numbers = line.split_whitespace().map(str::parse);
-    let mut next = || numbers.next()?.ok();
-    Some(IdRange(next()?, next()?, next()?))
-}
-
 /// Users and groups are those of the job's own user namespace, and become a process's before it enters its own: they are
 /// all threads'.
 pub(super) fn check_one_user(process: &StoppedProcess) -> Result<()> {
@@ -101,29 +92,6 @@ pub(super) fn check_one_user(process: &StoppedProcess) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// A network namespace with nothing but its loopback device.
-pub(super) fn network(pid: i32) -> Result<NamespaceContent> {
-    let with = |what: String| {
-        Err(refuse(format!("is in a network namespace of its own, in which there is {what}")))
-    };
-    let devices = file_of(pid, "net/dev")?;
-    let mut names = devices.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim()));
-    if let Some(name) = names.find(|name| *name != "lo") {
-        return with(format!("a device {name}"));
-    }
-    let tree = file_of(pid, "net/fib_trie")?;
-    let addresses: Vec<&str> = tree.lines().filter_map(address).collect();
-    if let Some(other) = addresses.iter().find(|one| !LOOPBACK.contains(one)) {
-        return with(format!("an address {other}"));
-    }
-    Ok(NamespaceContent::Network { loopback_up: addresses.contains(&"127.0.0.1") })
-}
-
-/// The address of a leaf of fib_trie.
-fn address(line: &str) -> Option<&str> {
-    line.trim_start().strip_prefix("|-- ")
 }
 
 /// Whoever makes a mount namespace again. `of_job`: it belongs to the job's user namespace.
@@ -154,8 +122,6 @@ pub(super) fn mounted(text: &str) -> BTreeMap<String, usize> {
 
 #[cfg(test)]
 mod tests {
-    use nix::sched::{CloneFlags, unshare};
-
     use super::*;
 
     #[test]
@@ -169,9 +135,9 @@ mod tests {
 
     #[test]
     fn maps_are_read() {
-        assert_eq!(range("         0       1000          1"), Some(IdRange(0, 1000, 1)));
-        assert_eq!(range("0 1000"), None);
-        assert_eq!(range("0 -1 1"), None);
+        assert_eq!(IdRange::of_line("         0       1000          1"), Some(IdRange(0, 1000, 1)));
+        assert_eq!(IdRange::of_line("0 1000"), None);
+        assert_eq!(IdRange::of_line("0 -1 1"), None);
     }
 
     #[test]
@@ -188,14 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read() {
-        assert_eq!(address("     +-- 127.0.0.0/8 2 0 2"), None);
-        assert_eq!(address("        |-- 10.1.2.3"), Some("10.1.2.3"));
-        assert_eq!(address("           /32 host LOCAL"), None);
-        assert_eq!(address("Main:"), None);
-    }
-
-    #[test]
     fn the_same_mounts_are_told_whatever_their_numbers_are() {
         let one = "22 28 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw\n";
         let other = "91 97 0:20 / /sys rw,nosuid master:7 - sysfs sysfs rw\n";
@@ -203,21 +161,5 @@ mod tests {
         assert_ne!(mounted(one), mounted(&one.repeat(2)));
         assert_ne!(mounted(one), mounted(&one.replace("0:20", "0:21")));
         assert_ne!(mounted(one), mounted(&one.replace("rw,nosuid", "ro,nosuid")));
-    }
-
-    #[test]
-    fn the_loopback_device_is_told_by_its_address() {
-        std::thread::spawn(|| {
-            if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-                return;
-            }
-            // SAFETY: a call without arguments.
-            let own = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
-            let found = network(own);
-            let expected = NamespaceContent::Network { loopback_up: false };
-            assert!(found.is_ok_and(|found| found == expected));
-        })
-        .join()
-        .unwrap();
     }
 }

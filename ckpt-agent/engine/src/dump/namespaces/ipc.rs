@@ -1,9 +1,11 @@
-//! Whether there is anything in an IPC namespace. Its lists show that of whoever opens them, so somebody has to enter it: a
-//! child of this process, which also enters the user namespace that it belongs to, as only a process with one thread may.
+//! What there is in an IPC namespace. Its lists show that of whoever opens them, so somebody has to enter it: a child of this
+//! process, which also enters the user namespace that it belongs to, as only a process with one thread may. It copies the
+//! lists, which number users as that namespace does.
 
 use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -12,9 +14,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
 use super::super::super::error::{EngineError, Result};
-use super::super::super::graph::NamespaceContent;
-use super::super::super::sys::pidfd;
-use super::related::{GET_USER, related, user_name};
+use super::super::super::ipc::Told;
+use super::super::super::sys::related::{GET_USER, related, user_name};
+use super::super::super::sys::{memfd, pidfd};
 use super::{name_of, refuse};
 
 /// The lists of SysV objects.
@@ -24,27 +26,72 @@ const PASSING: &CStr = c"/proc";
 /// How long a child may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What the child has found, by its exit status.
+/// The longest text of all lists that is read.
+const LONGEST: u64 = 64 << 20;
+
+/// What the child has found, by its exit status: lists, and beside what they name
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
-    Nothing = 0,
-    Objects = 1,
+    /// nothing;
+    Lists = 0,
+    /// POSIX message queues.
+    Queues = 1,
     /// It may not look.
     Unknown = 2,
 }
 
-/// An IPC namespace of a process, without an object in it.
-pub(super) fn content(pid: i32) -> Result<NamespaceContent> {
+/// What there is in the IPC namespace of a process, which is one of its own.
+///
+/// # Errors
+/// A refusal of POSIX message queues there, and of one that can't be looked into.
+pub(super) fn content(pid: i32) -> Result<Told> {
     match look(pid)? {
-        Found::Nothing => Ok(NamespaceContent::Ipc),
-        Found::Objects => {
-            Err(refuse("is in an IPC namespace of its own, in which there are objects".to_owned()))
+        (Found::Lists, told) => Ok(told),
+        (Found::Queues, _) => {
+            let what = "is in an IPC namespace of its own, in which there are POSIX message queues";
+            Err(refuse(what.to_owned()))
         }
-        Found::Unknown => Err(refuse("is in an IPC namespace of its own".to_owned())),
+        (Found::Unknown, _) => Err(refuse("is in an IPC namespace of its own".to_owned())),
     }
 }
 
-fn look(pid: i32) -> Result<Found> {
+/// What there is of System V objects in the job's, by its init.
+///
+/// # Errors
+/// A refusal of one that can't be looked into.
+pub(super) fn of_job(init: i32) -> Result<Told> {
+    match look(init)? {
+        (Found::Unknown, _) => {
+            let what = "the job's IPC namespace can't be looked into, which others of its processes' own ask for";
+            Err(refuse(what.to_owned()))
+        }
+        (_, told) => Ok(told),
+    }
+}
+
+fn look(pid: i32) -> Result<(Found, Told)> {
+    let failed = |errno| EngineError::system("memfd_create", "lists of IPC objects", errno);
+    let lists = File::from(memfd::make(c"lists", libc::MFD_CLOEXEC).map_err(failed)?);
+    let found = enter(pid, lists.as_raw_fd())?;
+    match found {
+        Found::Unknown => Ok((found, Told::default())),
+        _ => Ok((found, Told::read(&text(&lists)?)?)),
+    }
+}
+
+/// What the child has written.
+fn text(lists: &File) -> Result<String> {
+    let failed = |error| EngineError::system("read", "lists of IPC objects", error);
+    let length = lists.metadata().map_err(failed)?.len();
+    if length > LONGEST {
+        return Err(refuse("is in an IPC namespace with more objects than are read".to_owned()));
+    }
+    let mut bytes = vec![0; length as usize];
+    lists.read_exact_at(&mut bytes, 0).map_err(failed)?;
+    String::from_utf8(bytes).map_err(|error| EngineError::odd("/proc/sysvipc", error.to_string()))
+}
+
+fn enter(pid: i32, lists: RawFd) -> Result<Found> {
     let path = format!("/proc/{pid}/ns/ipc");
     let namespace =
         File::open(&path).map_err(|error| EngineError::system("open", path.as_str(), error))?;
@@ -55,7 +102,7 @@ fn look(pid: i32) -> Result<Found> {
     // SAFETY: the child makes nothing but system calls, and leaves by _exit.
     match unsafe { fork() }.map_err(|errno| EngineError::system("fork", path.clone(), errno))? {
         ForkResult::Child => {
-            let found = count(entered).unwrap_or(Found::Unknown);
+            let found = copy_lists(entered, lists).unwrap_or(Found::Unknown);
             // SAFETY: ends this process without running anything of its parent's.
             unsafe { libc::_exit(found as i32) }
         }
@@ -75,8 +122,8 @@ fn end(child: Pid) -> Found {
     loop {
         match waitpid(child, Some(WaitPidFlag::__WALL)) {
             Err(Errno::EINTR) => {}
-            Ok(WaitStatus::Exited(_, 0)) => return Found::Nothing,
-            Ok(WaitStatus::Exited(_, 1)) => return Found::Objects,
+            Ok(WaitStatus::Exited(_, 0)) => return Found::Lists,
+            Ok(WaitStatus::Exited(_, 1)) => return Found::Queues,
             _ => return Found::Unknown,
         }
     }
@@ -99,8 +146,8 @@ fn done(result: libc::c_int) -> Option<()> {
     (result == 0).then_some(())
 }
 
-/// Enters the namespace, and looks. Runs in the child alone: nothing but system calls.
-fn count((namespace, users): (RawFd, Option<RawFd>)) -> Option<Found> {
+/// Enters the namespace, and copies its lists. Runs in the child alone: nothing but system calls.
+fn copy_lists((namespace, users): (RawFd, Option<RawFd>), lists: RawFd) -> Option<Found> {
     // SAFETY: numbers, and texts that end with a zero and live as long as the program.
     unsafe {
         // Should its parent end: this process's own handlers and mask are none of the child's.
@@ -116,10 +163,7 @@ fn count((namespace, users): (RawFd, Option<RawFd>)) -> Option<Found> {
         done(libc::setns(namespace, libc::CLONE_NEWIPC))?;
     }
     for list in LISTS {
-        // The first line names the columns.
-        if lines(list)? > 1 {
-            return Some(Found::Objects);
-        }
+        copy(list, lists)?;
     }
     let none = std::ptr::null();
     let (private, root) = (libc::MS_REC | libc::MS_PRIVATE, c"/".as_ptr());
@@ -130,21 +174,20 @@ fn count((namespace, users): (RawFd, Option<RawFd>)) -> Option<Found> {
         if libc::mount(kind, PASSING.as_ptr(), kind, 0, none.cast()) != 0 {
             // A kernel without them has none.
             let is_unknown = Errno::last() == Errno::ENODEV;
-            return is_unknown.then_some(Found::Nothing);
+            return is_unknown.then_some(Found::Lists);
         }
     }
-    Some(if is_empty(PASSING)? { Found::Nothing } else { Found::Objects })
+    Some(if is_empty(PASSING)? { Found::Lists } else { Found::Queues })
 }
 
-/// How many lines a file has; `None`: it can't be read. One that is not there has none.
-fn lines(path: &CStr) -> Option<usize> {
+/// Copies a file to another; `None`: that can't be done. One that is not there has nothing.
+fn copy(path: &CStr, to: RawFd) -> Option<()> {
     let mut buffer = [0_u8; 4096];
-    let mut count = 0;
-    // SAFETY: a text that ends with a zero, and a buffer of that length.
+    // SAFETY: a text that ends with a zero, and a buffer of that length, of which as much is written as was read.
     unsafe {
         let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if fd < 0 {
-            return (Errno::last() == Errno::ENOENT).then_some(0);
+            return (Errno::last() == Errno::ENOENT).then_some(());
         }
         loop {
             let length = libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len());
@@ -152,10 +195,12 @@ fn lines(path: &CStr) -> Option<usize> {
             if length == 0 {
                 break;
             }
-            count += buffer.get(..length)?.iter().filter(|byte| **byte == b'\n').count();
+            let written = libc::write(to, buffer.get(..length)?.as_ptr().cast(), length);
+            done(libc::c_int::from(written != length as isize))?;
         }
+        libc::close(fd);
     }
-    Some(count)
+    Some(())
 }
 
 /// Whether a folder of message queues is empty: its size grows with each (ipc/mqueue.c, DIRENT_SIZE).

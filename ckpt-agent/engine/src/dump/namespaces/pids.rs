@@ -14,7 +14,7 @@ use super::super::super::graph::{
 use super::super::super::objects::{DumpContext, Object};
 use super::super::super::proc::{job_number, namespace_root, namespaces_of, read_text};
 use super::super::super::restore::tree;
-use super::related::{GET_USER, related, user_name};
+use super::super::super::sys::related::{GET_USER, related, user_name};
 use super::{Own, name_of, refuse};
 
 /// The file below /proc/PID/ns of the one that a process is in.

@@ -8,7 +8,7 @@ use tracing::debug_span;
 use super::{DumpSettings, Quiesced};
 use crate::aio;
 use crate::doing::{self, Thing};
-use crate::dump::collect::{add_unopened_queues, collect};
+use crate::dump::collect::{add_unopened_queues, check_queues, collect};
 use crate::dump::early;
 use crate::dump::namespaces;
 use crate::dump::outside;
@@ -217,6 +217,7 @@ impl Frozen {
             copies: std::mem::take(&mut self.copies),
             seen: std::mem::take(&mut self.seen),
             leased: Leased::now(),
+            ipc_namespaces: namespaces.ipc_namespaces(),
             network: namespaces.network(self.settings.init),
             proc_device: namespaces.proc_device(self.settings.init)?,
             places: namespaces.found(),
@@ -228,6 +229,7 @@ impl Frozen {
         for (host_pid, node) in &nodes {
             context.pids.insert(*host_pid, node.pid);
         }
+        namespaces.add_segments(&mut context);
         let root = self.settings.root;
         context.led = strangers.into_iter().map(|number| (number, root)).collect();
         self.add_threads(&mut context)?;
@@ -248,6 +250,7 @@ impl Frozen {
         let streams_only = &self.remote_shells;
         let mut collected = collect(&living, streams_only, &mut context)?;
         if !context.shares_ipc {
+            check_queues(self.settings.init, &collected, &context)?;
             add_unopened_queues(self.settings.init, &mut collected, &mut context)?;
         }
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;

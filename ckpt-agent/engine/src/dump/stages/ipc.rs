@@ -10,7 +10,7 @@ use crate::ipc::{Listed, ask_undo, read_queue, read_semaphores};
 use crate::trace::Remote;
 
 impl Quiesced {
-    /// Reads them all, and what each process owes to semaphores.
+    /// Reads them all, and what each process owes to semaphores; gives back those of the job's own namespace.
     ///
     /// # Errors
     /// A refusal where no process may read one; failed calls.
@@ -20,21 +20,40 @@ impl Quiesced {
         processes: &mut [StoppedProcess],
         readings: &mut [Reading],
     ) -> Result<IpcObjects> {
+        for (place, listed) in self.namespaces.take_listed() {
+            let objects = self.read_ipc_of(Some(place), listed, processes, readings)?;
+            self.namespaces.put_objects(place, objects);
+        }
+        self.read_ipc_of(None, listed, processes, readings)
+    }
+
+    /// Those of one IPC namespace, by the processes that are in it. `None`: the job's.
+    fn read_ipc_of(
+        &mut self,
+        namespace: Option<u32>,
+        listed: Listed,
+        processes: &mut [StoppedProcess],
+        readings: &mut [Reading],
+    ) -> Result<IpcObjects> {
         let mut objects = IpcObjects::default();
         if listed.is_empty() {
             return Ok(objects);
         }
         doing::begin("reading semaphores and message queues", Thing::Job);
+        let inside = processes.iter_mut().zip(readings);
+        let inside =
+            inside.filter(|(process, _)| self.namespaces.ipc_of(process.host_pid) == namespace);
+        let mut inside: Vec<_> = inside.collect();
         for set in listed.semaphores {
-            let read = first(processes, readings, |remote| read_semaphores(remote, set))?;
+            let read = first(&mut inside, |remote| read_semaphores(remote, set))?;
             objects.semaphores.push(read.ok_or_else(|| unread("semaphore set", set.0.number))?);
         }
         for queue in listed.queues {
             let context = &mut self.context;
-            let read = first(processes, readings, |remote| read_queue(remote, context, queue))?;
+            let read = first(&mut inside, |remote| read_queue(remote, context, queue))?;
             objects.queues.push(read.ok_or_else(|| unread("message queue", queue.0.number))?);
         }
-        for (process, reading) in processes.iter_mut().zip(readings) {
+        for (process, reading) in inside {
             doing::begin("asking", Thing::Process(self.nodes[&process.host_pid].pid));
             let mut remote = process.lend(reading.entry_point)?;
             reading.inside.undo = ask_undo(&mut remote, &objects)?;
@@ -45,11 +64,10 @@ impl Quiesced {
 
 /// What the first process says that may.
 fn first<T>(
-    processes: &mut [StoppedProcess],
-    readings: &[Reading],
+    inside: &mut [(&mut StoppedProcess, &mut Reading)],
     mut read: impl FnMut(&mut Remote<'_>) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
-    for (process, reading) in processes.iter_mut().zip(readings) {
+    for (process, reading) in inside {
         let mut remote = process.lend(reading.entry_point)?;
         if let Some(found) = read(&mut remote)? {
             return Ok(Some(found));

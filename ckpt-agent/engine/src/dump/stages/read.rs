@@ -193,8 +193,8 @@ impl Quiesced {
         let mut remote = process.lend(entry_point)?;
         let (stat, status) = process::stat_and_status(host_pid)?;
         if self.frozen.shares_ipc() {
-            segments::refuse_attached(&mappings).map_err(name)?;
-        } else if first {
+            segments::refuse_attached(host_pid, &mappings, &self.context).map_err(name)?;
+        } else if first && !self.namespaces.has_ipc() {
             segments::survey(&mut remote, &mut self.context).map_err(name)?;
         }
         let identity = take_identity(host_pid, &mut mappings)?;
@@ -332,8 +332,12 @@ impl Quiesced {
     ) -> Result<()> {
         for (inode, number, size) in shared::unseen_segments(windows, &self.context) {
             let mut content = None;
+            let namespace = segments::namespace_of(&self.context.inodes[inode.0 as usize]);
             for (process, reading) in processes.iter_mut().zip(readings) {
                 let host_pid = process.host_pid;
+                if self.namespaces.ipc_of(host_pid) != namespace {
+                    continue;
+                }
                 let mut remote = process.lend(reading.entry_point)?;
                 let inode_of = &mut self.context.inodes[inode.0 as usize];
                 let read = |remote: &mut Remote<'_>, mut mapping: Mapping| {

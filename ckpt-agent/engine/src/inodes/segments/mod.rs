@@ -8,11 +8,12 @@ mod restore;
 mod survey;
 
 pub use restore::{Attachment, attachments, destroy_marked, known, make};
-pub use survey::{read_detached, refuse_attached, survey};
+pub use survey::{add, read_detached, refuse_attached, survey};
 
 use std::collections::BTreeSet;
 
 use super::super::graph::{CarriedInode, InodeId, Origin};
+use super::super::ipc::ListedSegment;
 use super::super::objects::DumpContext;
 use super::super::proc::Mapping;
 
@@ -44,9 +45,18 @@ pub fn number(mapping: &Mapping) -> Option<i32> {
     mapping.is_segment().then(|| i32::try_from(mapping.inode).ok()).flatten()
 }
 
-/// The inode of a segment that [`survey`] has found.
-pub fn inode(context: &DumpContext, number: i32) -> Option<InodeId> {
-    context.inode_index.get(&key(number)).copied()
+/// Whether a mapping can show this segment: it has the name of the segment's key, which a marked one has lost.
+pub fn may_show(mapping: &Mapping, segment: &ListedSegment) -> bool {
+    let name = format!("/SYSV{:08x}", segment.identity.key);
+    segment.mode & MARKED != 0 || mapping.name.starts_with(&name)
+}
+
+/// The inode of a segment that [`survey`] has found, or [`add`] was told of: of that number in the IPC namespace of a process, as
+/// this machine numbers it, else in the job's.
+pub fn inode(context: &DumpContext, host_pid: i32, number: i32) -> Option<InodeId> {
+    let own = context.ipc_namespaces.get(&host_pid).map(|place| key(Some(*place), number));
+    let of = |key| context.inode_index.get(&key).copied();
+    own.and_then(of).or_else(|| of(key(None, number)))
 }
 
 /// Tells of a segment how large its pages are, where they are huge ones: `smaps` is what has attached it.
@@ -54,8 +64,21 @@ pub fn tell_huge(inode: &mut CarriedInode, smaps: &Mapping) {
     inode.huge = smaps.has(b"ht").then_some(smaps.page_size);
 }
 
-fn key(number: i32) -> (u64, u64) {
-    (NO_DEVICE, number as u64)
+fn key(namespace: Option<u32>, number: i32) -> (u64, u64) {
+    (NO_DEVICE - namespace.map_or(0, |place| u64::from(place) + 1), number as u64)
+}
+
+/// Whether it ends with its last holder.
+pub fn is_marked(inode: &CarriedInode) -> bool {
+    matches!(inode.origin, Origin::Segment { marked: true, .. })
+}
+
+/// The IPC namespace that a segment is in, where it is not the job's.
+pub fn namespace_of(inode: &CarriedInode) -> Option<u32> {
+    match inode.origin {
+        Origin::Segment { namespace, .. } => namespace,
+        _ => None,
+    }
 }
 
 /// The number of a segment.

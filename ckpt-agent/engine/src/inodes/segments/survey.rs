@@ -4,12 +4,13 @@
 use super::super::super::arch::calls;
 use super::super::super::arch::words::{WORD, from_words};
 use super::super::super::error::{EngineError, Refusal, Result};
-use super::super::super::graph::{CarriedInode, InodeId, Origin};
+use super::super::super::graph::{CarriedInode, InodeId, IpcIdentity, Origin};
+use super::super::super::ipc::ListedSegment;
 use super::super::super::objects::{BlobData, DumpContext};
 use super::super::super::proc::Mapping;
 use super::super::super::sys::abi;
 use super::super::super::trace::{Batch, Remote};
-use super::{LOCKED, MARKED, key, layout};
+use super::{LOCKED, MARKED, layout};
 
 /// Commands of shmctl(2) that libc does not name.
 const SHM_INFO: u64 = calls::ipc_command(14) as u64;
@@ -45,7 +46,7 @@ pub fn survey(remote: &mut Remote<'_>, context: &mut DumpContext) -> Result<()> 
         for (index, number) in answers.into_iter().enumerate().filter(|(_, number)| *number >= 0) {
             let mut bytes = [0; layout::SIZE];
             remote.memory().read(data + index as u64 * ROOM, &mut bytes)?;
-            add(context, number as i32, &bytes);
+            add(context, None, &read(number as i32, &bytes));
         }
         first = last;
     }
@@ -56,9 +57,11 @@ pub fn survey(remote: &mut Remote<'_>, context: &mut DumpContext) -> Result<()> 
 /// job's, and their numbers cannot be had again.
 ///
 /// # Errors
-/// The refusal of a process that has attached one.
-pub fn refuse_attached(mappings: &[Mapping]) -> Result<()> {
-    let Some(number) = mappings.iter().find_map(super::number) else { return Ok(()) };
+/// The refusal of a process that has attached one, but those of an IPC namespace of its own.
+pub fn refuse_attached(host_pid: i32, mappings: &[Mapping], context: &DumpContext) -> Result<()> {
+    let is_known = |number: &i32| super::inode(context, host_pid, *number).is_some();
+    let mut numbers = mappings.iter().filter_map(super::number);
+    let Some(number) = numbers.find(|number| !is_known(number)) else { return Ok(()) };
     Err(Refusal::new(
         format!(
             "has attached SysV shared memory segment {number}, which cannot be checkpointed where jobs run \
@@ -75,29 +78,41 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(word)
 }
 
-fn add(context: &mut DumpContext, number: i32, bytes: &[u8; layout::SIZE]) {
+fn read(number: i32, bytes: &[u8; layout::SIZE]) -> ListedSegment {
     let word = |at| word(bytes, at);
     // A word of the kernel each.
     let long = |at: usize| from_words(&bytes[at..at + WORD]).first().copied().unwrap_or_default();
-    let size = long(layout::BYTES);
     let mode = word(layout::MODE);
-    let marked = mode & MARKED != 0;
-    if marked && long(layout::ATTACHED) == 0 {
+    ListedSegment {
+        identity: IpcIdentity {
+            number,
+            key: word(layout::KEY) as i32,
+            mode: mode & 0o777,
+            owner: (word(layout::USER), word(layout::GROUP)),
+            creator: (word(layout::CREATOR), word(layout::CREATOR_GROUP)),
+        },
+        mode,
+        size: long(layout::BYTES),
+        attached: long(layout::ATTACHED),
+    }
+}
+
+/// Adds a segment to the inodes, its content still empty. `namespace`: the IPC namespace that it is in, where it is not the
+/// job's.
+pub fn add(context: &mut DumpContext, namespace: Option<u32>, segment: &ListedSegment) {
+    let IpcIdentity { number, key, mode, owner, creator } = segment.identity;
+    let marked = segment.mode & MARKED != 0;
+    if marked && segment.attached == 0 {
         // On its way out.
         return;
     }
     let content = context.keep_blob(BlobData::default());
+    let locked = segment.mode & LOCKED != 0;
     context.inodes.push(CarriedInode {
-        origin: Origin::Segment {
-            number,
-            key: word(layout::KEY) as i32,
-            creator: (word(layout::CREATOR), word(layout::CREATOR_GROUP)),
-            marked,
-            locked: mode & LOCKED != 0,
-        },
-        size,
-        mode: mode & 0o777,
-        owner: Some((word(layout::USER), word(layout::GROUP))),
+        origin: Origin::Segment { number, key, creator, marked, locked, namespace },
+        size: segment.size,
+        mode,
+        owner: Some(owner),
         modified_ns: None,
         number: None,
         read_only: false,
@@ -108,7 +123,7 @@ fn add(context: &mut DumpContext, number: i32, bytes: &[u8; layout::SIZE]) {
         content,
     });
     let id = InodeId((context.inodes.len() - 1) as u32);
-    context.inode_index.insert(key(number), id);
+    context.inode_index.insert(super::key(namespace, number), id);
 }
 
 /// Attaches a segment for a moment, and reads it by `read`, which is told where it lies. `None`: this process

@@ -25,6 +25,7 @@ pub(super) fn check(content: &NamespaceContent) -> Result<()> {
         NamespaceContent::User { uids, gids, .. } => {
             [uids, gids].iter().all(|ranges| ranges.len() <= IdRange::MOST)
         }
+        NamespaceContent::OwnIpc { objects } => return super::objects::check(objects),
         NamespaceContent::OwnMounts { mounts, pivot, .. } => return mounts::check(mounts, *pivot),
         _ => true,
     };
@@ -66,6 +67,7 @@ pub(super) fn fill(
         }
         NamespaceContent::Network { loopback_up: false }
         | NamespaceContent::Ipc
+        | NamespaceContent::OwnIpc { .. }
         | NamespaceContent::Mounts
         | NamespaceContent::Cgroup
         | NamespaceContent::Pid => Ok(()),

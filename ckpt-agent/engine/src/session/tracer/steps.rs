@@ -297,16 +297,13 @@ impl Tracer {
         let whole = snapshot.is_whole();
         snapshot.drop_snapshot_processes();
         let standing = snapshot.stands().then_some(snapshot);
-        let (sealed, summary, warnings) = outcome.map_err(|(error, last)| {
+        let outcome = outcome.map_err(|(error, last)| {
             doing::take_over(last);
             error
-        })?;
-        if !whole {
-            return Err(EngineError::odd(
-                "a copy of the job's memory",
-                "it was killed for want of memory; the job is unharmed",
-            ));
-        }
+        });
+        // Then what was read may be anything, and so may an error be.
+        let outcome = if whole { outcome } else { Err(EngineError::CopyKilled) };
+        let (sealed, summary, warnings) = outcome?;
         self.flight = Some((number, Stage::Sealed(Box::new(sealed), standing)));
         fault::point("seal");
         for warning in warnings {
