@@ -97,6 +97,16 @@ const NEED_NAMESPACES: &[Excuse] = &[
     ),
     ("POSIX message queues are the machine's, and are refused", &["ipcqueuegone", "mqueue"]),
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
+    (
+        "PID namespaces within the machine's are refused",
+        &[
+            "pidnamespace",
+            "pidnamespaceentered",
+            "pidnamespacefile",
+            "pidnamespaceproc",
+            "pidnamespaceuser",
+        ],
+    ),
 ];
 
 /// Programs that expect clocks to go on where they were, which is the time namespace's doing.

@@ -129,7 +129,8 @@ fn run_case(name: &str) -> ExitCode {
 
 fn node(pid: Pid, ppid: Pid, pgid: Pid, sid: Pid) -> ProcessNode {
     let (comm, state) = (String::new(), ProcessState::Alive);
-    ProcessNode { pid, ppid, pgid, sid, comm, exit_signal: libc::SIGCHLD, subreaper: false, state }
+    let (exit_signal, inside) = (libc::SIGCHLD, None);
+    ProcessNode { pid, ppid, pgid, sid, comm, exit_signal, subreaper: false, state, inside }
 }
 
 fn subreaper(mut node: ProcessNode) -> ProcessNode {

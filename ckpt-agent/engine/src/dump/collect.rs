@@ -16,7 +16,7 @@ use super::super::graph::{
     Descriptor, FileId, Inside, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid,
 };
 use super::super::locks;
-use super::super::objects::{DumpContext, Object, Probe, in_flight};
+use super::super::objects::{DumpContext, Object, Probe, check_device, in_flight};
 use super::super::proc::descriptor_numbers;
 use super::super::sys::abi::S_IFSOCK;
 use super::super::sys::kcmp;
@@ -139,6 +139,7 @@ fn read(probe: &Probe, context: &mut DumpContext) -> Result<Object> {
     if let Some(home) = context.network.filter(|_| probe.file_type() == S_IFSOCK) {
         namespaces::check_network(&probe.copy, home)?;
     }
+    check_device(probe, context)?;
     Object::dump(probe, context)
 }
 

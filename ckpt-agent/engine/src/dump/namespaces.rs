@@ -7,6 +7,7 @@ mod memory_files;
 mod mounts;
 mod network;
 mod objects;
+mod pids;
 mod places;
 mod related;
 mod seen;
@@ -27,6 +28,7 @@ use super::super::sys::related::{GET_PARENT, GET_USER, related, user_name};
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 use memory_files::Maker;
+pub use pids::tell_peers;
 pub use places::Places;
 pub use related::check_network;
 
@@ -34,19 +36,19 @@ pub use related::check_network;
 const WAY_OUT: &str = "run the job without containers of its own";
 
 /// Files below /proc/PID/ns, and what they are called. The user namespace comes first: others belong to it.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 8] = [
     ("user", "a user namespace"),
     ("uts", "a UTS namespace"),
     ("ipc", "an IPC namespace"),
     ("net", "a network namespace"),
     ("mnt", "a mount namespace"),
     ("cgroup", "a cgroup namespace"),
-    ("pid_for_children", "a PID namespace"),
     (time::OWN, "a time namespace"),
     (TIME_OF_CHILDREN, "a time namespace"),
 ];
 /// Those that each thread can change for itself, without any of its process's other threads.
-const OF_THREADS: [&str; 7] = ["uts", "ipc", "net", "mnt", "cgroup", time::OWN, TIME_OF_CHILDREN];
+const OF_THREADS: [&str; 8] =
+    ["uts", "ipc", "net", "mnt", "cgroup", pids::OF_CHILDREN, time::OWN, TIME_OF_CHILDREN];
 
 /// Namespaces of a job's processes that are not its init's.
 #[derive(Debug, Default)]
@@ -57,6 +59,8 @@ pub struct Own {
     of: BTreeMap<i32, Vec<u32>>,
     /// Time namespaces that the children of a process will be in, where it is not in them itself, by its number likewise.
     of_children: BTreeMap<i32, u32>,
+    /// PID namespaces that the children of a process will be in, likewise.
+    pids_of_children: BTreeMap<i32, u32>,
     /// The job's processes.
     processes: BTreeSet<i32>,
     /// Places by the kernel's name of the namespace.
@@ -342,6 +346,17 @@ impl Own {
     /// The time namespace that the children of a process will be in, where it is another than its own.
     pub fn time_of_children(&self, pid: i32) -> Option<u32> {
         self.of_children.get(&pid).copied()
+    }
+
+    /// The PID namespace that the children of a process will be in, where it is another than its own.
+    pub fn pids_of_children(&self, pid: i32) -> Option<u32> {
+        self.pids_of_children.get(&pid).copied()
+    }
+
+    /// Whether there are PID namespaces of the job's own. Copies of processes would show in them: their first process is who
+    /// gets orphans.
+    pub fn has_pids(&self) -> bool {
+        self.all.iter().any(|one| matches!(one.content, NamespaceContent::Pid))
     }
 
     /// Whether a child of this process would be the first one in its time namespace.

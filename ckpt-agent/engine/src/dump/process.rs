@@ -12,9 +12,9 @@ use super::super::arch::{Architecture, Current, Interrupted};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess};
 use super::super::graph::{
-    Credentials, Descriptor, IntervalTimer, OpenFile, PendingSignal, Pid, PosixTimer,
-    ProcessAttributes, ProcessNode, ProcessState, ResourceLimit, RobustList, Rseq, SandboxFilter,
-    SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex, to_sparse_hex,
+    Credentials, Descriptor, IntervalTimer, NumbersInside, OpenFile, PendingSignal, Pid,
+    PosixTimer, ProcessAttributes, ProcessNode, ProcessState, ResourceLimit, RobustList, Rseq,
+    SandboxFilter, SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex, to_sparse_hex,
 };
 use super::super::local_descriptors;
 use super::super::objects::paths;
@@ -64,12 +64,14 @@ pub fn stat_and_status(pid: i32) -> Result<(Stat, Status)> {
     Ok((stat, status))
 }
 
-/// A number as the job sees it: the innermost namespace's. The job's processes must all live in
-/// the same one, `depth` levels below this machine's. A kernel without PID namespaces tells no more than the machine's
-/// number, `here`.
-fn inner(numbers: Option<&Vec<i32>>, depth: usize, here: i32) -> Option<Pid> {
-    let Some(numbers) = numbers else { return (depth == 1).then_some(here) };
-    (numbers.len() == depth).then(|| numbers.last().copied()).flatten()
+/// A number as the job sees it: that of the job's PID namespace, `depth` levels below this machine's; and that in one of the
+/// job's own within it, if there is one. A kernel without PID namespaces tells no more than the machine's number, `here`.
+fn inner(numbers: Option<&Vec<i32>>, depth: usize, here: i32) -> Option<(Pid, Option<Pid>)> {
+    let Some(numbers) = numbers else { return (depth == 1).then_some((here, None)) };
+    if numbers.len() > depth + 1 {
+        return None;
+    }
+    Some((*numbers.get(depth.checked_sub(1)?)?, numbers.get(depth).copied()))
 }
 
 /// Whether a job lives among the machine's other processes: its init is in this process's own PID namespace.
@@ -77,10 +79,11 @@ pub fn is_among_others(depth: usize) -> bool {
     depth == 1
 }
 
-/// Where a process stands in the tree. `depth`: how many PID namespaces deep the job's processes are.
+/// Where a process stands in the tree. `depth`: how many PID namespaces deep the job's processes are. Which PID namespace
+/// of the job's own it is in, is not known yet.
 ///
 /// # Errors
-/// A process in a PID namespace of its own is refused.
+/// A process in a PID namespace within another one of the job's is refused.
 pub fn node(stat: &Stat, status: &Status, depth: usize, ppid: Pid) -> Result<ProcessNode> {
     let comm = stat.comm.clone();
     let foreign = || {
@@ -89,14 +92,20 @@ pub fn node(stat: &Stat, status: &Status, depth: usize, ppid: Pid) -> Result<Pro
             pid: pid.unwrap_or(stat.pid),
             comm: comm.clone(),
             refusal: Refusal::new(
-                "is in a PID namespace of its own",
-                "run the job without containers of its own",
+                "is in a PID namespace within another one of its own",
+                "run the job without containers in its containers",
             ),
         }
     };
-    let pid = inner(status.nspid.as_ref(), depth, stat.pid).ok_or_else(foreign)?;
-    let pgid = inner(status.nspgid.as_ref(), depth, stat.pgrp).ok_or_else(foreign)?;
-    let sid = inner(status.nssid.as_ref(), depth, stat.session).ok_or_else(foreign)?;
+    let (pid, own) = inner(status.nspid.as_ref(), depth, stat.pid).ok_or_else(foreign)?;
+    let (pgid, group) = inner(status.nspgid.as_ref(), depth, stat.pgrp).ok_or_else(foreign)?;
+    let (sid, session) = inner(status.nssid.as_ref(), depth, stat.session).ok_or_else(foreign)?;
+    let inside = own.map(|pid| NumbersInside {
+        namespace: u32::MAX,
+        pid,
+        pgid: group.unwrap_or(0),
+        sid: session.unwrap_or(0),
+    });
     let state = if stat.state == 'Z' {
         ProcessState::Zombie { status: stat.exit_code.unwrap_or(0) }
     } else {
@@ -111,6 +120,7 @@ pub fn node(stat: &Stat, status: &Status, depth: usize, ppid: Pid) -> Result<Pro
         exit_signal: stat.exit_signal.unwrap_or(libc::SIGCHLD),
         subreaper: false,
         state,
+        inside,
     })
 }
 
@@ -180,7 +190,7 @@ pub fn thread_numbers(statuses: &[Status], depth: usize) -> Result<Vec<(i32, Pid
     let number = |status: &Status| {
         let here = status.pid;
         let own = inner(status.nspid.as_ref(), depth, here);
-        own.map(|own| (here, own))
+        own.map(|(own, _)| (here, own))
             .ok_or_else(|| EngineError::odd(format!("/proc/{here}/status"), "no NSpid of the job"))
     };
     statuses.iter().map(number).collect()
@@ -304,6 +314,7 @@ pub fn ended_leader(node: &ProcessNode, leader: i32, other: &ThreadImage) -> Res
     let status = stat.exit_code.unwrap_or(0);
     Ok(ThreadImage {
         tid: node.pid,
+        tid_inside: node.inside.map(|inside| inside.pid),
         comm: node.comm.clone(),
         ended: true,
         // As wait(2) tells it.
@@ -347,7 +358,7 @@ pub fn ask_thread(
 ) -> Result<ThreadImage> {
     let depth = known.depth;
     let host_tid = remote.thread().tid();
-    let tid = inner(status.nspid.as_ref(), depth, host_tid).ok_or_else(|| {
+    let (tid, tid_inside) = inner(status.nspid.as_ref(), depth, host_tid).ok_or_else(|| {
         EngineError::odd(format!("/proc/{host_tid}/status"), "no NSpid of the job")
     })?;
     let (rseq_address, rseq_size, rseq_signature) = remote.thread().rseq()?;
@@ -381,6 +392,7 @@ pub fn ask_thread(
 
     Ok(ThreadImage {
         tid,
+        tid_inside,
         comm: status.name.clone(),
         ended: false,
         exit_status: 0,

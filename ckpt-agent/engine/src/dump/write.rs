@@ -172,6 +172,7 @@ fn write_process(
     blobs: &mut Vec<PendingBlob>,
     files: &mut MappedFiles,
 ) -> Result<(ProcessImage, Vec<PendingWindow>)> {
+    let shows_itself = process.shows_itself();
     let ProcessDump { host_pid, snapshot_pid, mut image, planned, early, guards, unwritten } =
         process;
     let writing = debug_span!("process", pid = image.pid, host_pid, bytes = Empty).entered();
@@ -204,7 +205,8 @@ fn write_process(
     for plan in &planned {
         let mapping = &plan.mapping;
         let flags = around(&smaps, mapping.start, mapping.end);
-        if flags.is_some_and(is_not_inherited) && !data.knows_not_inherited(host_pid, mapping) {
+        let is_copied = !shows_itself && flags.is_some_and(is_not_inherited);
+        if is_copied && !data.knows_not_inherited(host_pid, mapping) {
             return Err(EngineError::odd(
                 format!("process {}", image.pid),
                 "its memory was being rearranged; the next checkpoint will take it",
@@ -217,7 +219,11 @@ fn write_process(
             .map_err(|error| error.of(image.pid, image.leader_name()))?;
         if whole {
             pages.add(area.start, area.end, false)?;
-        } else if !area.shared && plan.plan != Plan::Kernel && flags.is_some() {
+        } else if !area.shared
+            && plan.plan != Plan::Kernel
+            // What may be dropped is: random numbers that a library keeps there must not come twice.
+            && flags.is_some_and(|flags| !flags.has(b"dp"))
+        {
             let stored = pagemap.stored(area.start, area.end)?;
             for (start, end) in stored.pages {
                 pages.add(start, end, plan.plan.is_over_file())?;

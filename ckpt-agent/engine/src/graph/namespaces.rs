@@ -55,6 +55,8 @@ pub enum NamespaceContent {
     },
     /// cgroup_namespaces(7)
     Cgroup,
+    /// pid_namespaces(7), within the job's. Who is in it, and by which numbers, the processes tell.
+    Pid,
     /// time_namespaces(7)
     Time {
         /// CLOCK_MONOTONIC in it minus that of the job's init, ns.
@@ -85,6 +87,7 @@ impl NamespaceContent {
             Self::Network { .. } => libc::CLONE_NEWNET,
             Self::Mounts | Self::OwnMounts { .. } => libc::CLONE_NEWNS,
             Self::Cgroup => libc::CLONE_NEWCGROUP,
+            Self::Pid => libc::CLONE_NEWPID,
             Self::Time { .. } => CLONE_NEWTIME,
             Self::User { .. } => libc::CLONE_NEWUSER,
         }
@@ -98,6 +101,7 @@ impl NamespaceContent {
             Self::Network { .. } => "net",
             Self::Mounts | Self::OwnMounts { .. } => "mnt",
             Self::Cgroup => "cgroup",
+            Self::Pid => "pid",
             Self::Time { .. } => "time",
             Self::User { .. } => "user",
         }

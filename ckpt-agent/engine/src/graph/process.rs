@@ -40,6 +40,32 @@ pub struct ProcessNode {
     pub subreaper: bool,
     /// Alive, or what is left of it.
     pub state: ProcessState,
+    /// Where it is in a PID namespace of the job's own: its numbers there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<NumbersInside>,
+}
+
+/// What a process is called in a PID namespace of the job's own (pid_namespaces(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumbersInside {
+    /// The namespace, as a place in the graph's list.
+    pub namespace: u32,
+    /// Its number.
+    pub pid: Pid,
+    /// Process group; 0: one that was made outside.
+    pub pgid: Pid,
+    /// Session; 0: one that was made outside.
+    pub sid: Pid,
+}
+
+impl NumbersInside {
+    /// The number of the first process of a PID namespace, with which all others in it end.
+    pub const FIRST: Pid = 1;
+
+    /// Whether it is the first one of its namespace.
+    pub fn is_first(&self) -> bool {
+        self.pid == Self::FIRST
+    }
 }
 
 /// Whether a process runs.
@@ -85,6 +111,9 @@ pub struct ProcessImage {
     /// The time namespace that its children will be in, as such a place, where it is not the process's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_of_children: Option<u32>,
+    /// The PID namespace that its children will be in, as such a place, where it is not in it itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids_of_children: Option<u32>,
     /// File mode creation mask.
     pub umask: u32,
     /// Scheduling: nice value.
@@ -162,6 +191,9 @@ impl ProcessImage {
 pub struct ThreadImage {
     /// Its number.
     pub tid: Pid,
+    /// Its number in a PID namespace of the job's own, where it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tid_inside: Option<Pid>,
     /// Name.
     pub comm: String,
     /// The leader ended while other threads go on.

@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Row] = &[
     ("CLONE_NEWUTS", Kept, ""),
     ("CLONE_NEWIPC", Kept, "see Limits, Namespaces"),
     ("CLONE_NEWUSER", Kept, "see Limits, Namespaces"),
-    ("CLONE_NEWPID", Refused, ""),
+    ("CLONE_NEWPID", Kept, "see Limits, Namespaces"),
     ("CLONE_NEWNET", Kept, "see Limits, Namespaces"),
     ("CLONE_IO", Nothing, "who shares an I/O context matters to speed alone"),
     ("CLONE_CLEAR_SIGHAND", Nothing, ""),

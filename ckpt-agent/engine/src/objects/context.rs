@@ -118,6 +118,8 @@ pub struct DumpContext {
     pub ipc_namespaces: BTreeMap<i32, u32>,
     /// The kernel's number of the job's network namespace, where any of its processes is in another one.
     pub network: Option<u64>,
+    /// The device of the job's /proc, where there are PID namespaces of its own: another one shows other processes.
+    pub proc_device: Option<u64>,
     /// Where processes have mounts of their own: where files are found among the job's.
     pub places: Option<Arc<Places>>,
     /// The job has other instances: a connection to outside of this one may lead to one of them.

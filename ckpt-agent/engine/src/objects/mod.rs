@@ -47,7 +47,7 @@ pub use io_uring::{MOST_GROUPS, Ring};
 pub use pidfd::ProcessDescriptor;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
-pub use procfile::ProcessFile;
+pub use procfile::{ProcessFile, check_device};
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
 pub use shown::Shown;

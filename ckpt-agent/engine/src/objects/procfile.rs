@@ -57,6 +57,21 @@ fn take_apart(link: &str) -> Option<(Pid, Option<Pid>, &str)> {
     }
 }
 
+/// Refuses a file of a process in another /proc than the job's, which has other numbers for processes.
+///
+/// # Errors
+/// The refusal.
+pub fn check_device(probe: &Probe, context: &DumpContext) -> Result<()> {
+    let Some(home) = context.proc_device else { return Ok(()) };
+    let is_in_proc =
+        || fstatfs(&probe.copy).is_ok_and(|found| found.filesystem_type() == FsType(PROCFS as _));
+    if probe.inode().0 == home || take_apart(&probe.link).is_none() || !is_in_proc() {
+        return Ok(());
+    }
+    let what = format!("{} in a /proc of its own, in a job with PID namespaces", probe.link);
+    Err(Refusal::new(what, "close it while checkpoints are taken").into())
+}
+
 impl ProcessFile {
     /// Its path, with these numbers.
     ///

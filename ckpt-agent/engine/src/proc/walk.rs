@@ -230,6 +230,19 @@ pub fn inner_number(status: &str) -> Option<i32> {
     line.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
+/// How many PID namespaces deep a process is, from its file `status`.
+pub fn namespaces_of(status: &str) -> usize {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    line.map_or(1, |line| line.split_ascii_whitespace().count())
+}
+
+/// The number of a process or thread as its job sees it, whose init is so many PID namespaces deep, from its file `status`.
+/// `None`: it is not in the job's, or the kernel has no PID namespaces.
+pub fn job_number(status: &str, depth: usize) -> Option<i32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace().nth(depth.checked_sub(1)?)?.parse().ok()
+}
+
 /// Whether nothing of a process runs any more: it has been waited for, or is about to be.
 pub fn is_ended(pid: i32) -> bool {
     let ended = |state| matches!(state, 'Z' | 'X');
@@ -294,6 +307,17 @@ mod tests {
         assert!(is_killed(&status(0x100)));
         assert!(!is_killed(&status(0x4000)));
         assert!(!is_killed("Name:\tx\n"));
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_jobs_namespace() {
+        let status = "Name:\tx\nNSpid:\t4711\t12\t1\n";
+        assert_eq!(
+            [1, 2, 3, 4].map(|depth| job_number(status, depth)),
+            [Some(4711), Some(12), Some(1), None]
+        );
+        assert_eq!((namespaces_of(status), namespaces_of("Name:\tx\n")), (3, 1));
+        assert_eq!(job_number("Name:\tx\n", 1), None);
     }
 
     #[test]

@@ -137,6 +137,8 @@ pub fn furnish<'i>(
             threads::tell_number(&mut remote, saved, *tid, (image.pid, pid))?;
         }
     }
+    // As it sees itself.
+    let own_number = image.threads.first().and_then(|first| first.tid_inside).unwrap_or(pid);
     let mut lacking = BTreeSet::new();
     for ((thread, saved), tid) in all.iter_mut().zip(&image.threads).zip(&tids) {
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
@@ -154,11 +156,12 @@ pub fn furnish<'i>(
                 lacking.extend(attributes::of_thread(&mut remote, scratch, &own, by_root)?);
             }
         }
-        threads::queue_signals(&mut remote, scratch, pid, Some(*tid), &saved.pending)?;
+        let seen = saved.tid_inside.unwrap_or(*tid);
+        threads::queue_signals(&mut remote, scratch, own_number, Some(seen), &saved.pending)?;
     }
     {
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
-        threads::queue_signals(&mut remote, scratch, pid, None, &image.pending)?;
+        threads::queue_signals(&mut remote, scratch, own_number, None, &image.pending)?;
         threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
         // After all processes owe what they owe, which changes semaphores, too.
         let objects = match context.graph.own_ipc_of(image) {
@@ -180,6 +183,8 @@ pub fn furnish<'i>(
         credentials::become_user(&mut remote, scratch, saved, own, bounding)?;
     }
     let mut threads = Threads { all: &mut all, image, entry, scratch };
+    let inside = numbers.inside(context.graph, image);
+    let numbers = inside.as_ref().map_or((numbers, false), |inside| (inside, true));
     posix_timers::restore(&mut threads, image, scratch, numbers)?;
     {
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);

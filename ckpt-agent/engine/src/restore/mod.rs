@@ -12,6 +12,7 @@ mod helper;
 mod huge_pages;
 mod identity;
 mod image;
+mod last_number;
 mod layout;
 mod mapped;
 mod memory;
@@ -21,6 +22,7 @@ mod numbers;
 mod of_processes;
 mod on_demand;
 mod orders;
+mod pids;
 mod posix_timers;
 mod record_locks;
 mod rings;
@@ -48,7 +50,7 @@ use super::demand::Feeder;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{
-    Credentials, Offer, OwnNamespace, Pid, ProcessImage, ProcessState, RelayEnd, RelayKind, offer,
+    Credentials, Graph, Offer, Pid, ProcessImage, ProcessState, RelayEnd, RelayKind, offer,
 };
 use super::inodes;
 use super::ipc;
@@ -157,6 +159,8 @@ pub fn restore(
     processes: Processes,
     context: &mut RestoreContext<'_>,
 ) -> Result<Standing> {
+    let nodes = context.part.as_ref().map_or(&image.graph.processes, |part| &part.nodes);
+    pids::check(nodes, &image.graph, &processes, context.user.is_some())?;
     let foreign = foreign_vdso(image, &processes, context)?;
     check_features(image, &processes, context)?;
     let files = {
@@ -435,6 +439,7 @@ fn rebuild(
         let is_last = tables.is_last(helper.image.pid);
         complete_memory(helper, files, common, page, context, is_last)?;
     }
+    pids::set_for_children(&mut helpers, context, numbers)?;
     namespaces::enter_all(&mut helpers, context, &own)?;
     namespaces::restore_ipc(&mut helpers, context, |helper| {
         let image = helper.image;
@@ -444,7 +449,7 @@ fn rebuild(
     namespaces::name_programs(&mut helpers, files, context.rehearsal)?;
     {
         let _making = stages::begin(Stage::Threads);
-        make_threads(&mut helpers, &image.graph.namespaces)?;
+        make_threads(&mut helpers, &image.graph, numbers)?;
     }
     for helper in &helpers {
         let others = helper.others.values();
@@ -579,7 +584,8 @@ type Awaited = (Pid, usize, usize);
 
 /// Makes all threads of all processes. Where numbers can't be asked for, they are taken as the kernel hands them out; what
 /// has slipped away is tried again in its next round.
-fn make_threads(helpers: &mut [Helper<'_>], namespaces: &[OwnNamespace]) -> Result<()> {
+fn make_threads(helpers: &mut [Helper<'_>], graph: &Graph, numbers: &Numbers) -> Result<()> {
+    let namespaces = &graph.namespaces;
     let mut all: Vec<Awaited> = Vec::new();
     for (process, helper) in helpers.iter().enumerate() {
         let others = helper.image.threads.iter().enumerate().skip(1);
@@ -588,9 +594,12 @@ fn make_threads(helpers: &mut [Helper<'_>], namespaces: &[OwnNamespace]) -> Resu
     if World::of_this_init() == World::Own {
         return all.into_iter().try_for_each(|thread| {
             // To ask for a number is a right in the user namespace that the PID namespace belongs to.
-            let asking = match namespaces::is_among_other_users(&helpers[thread.1], namespaces) {
-                true => threads::Asking::ByTheLast,
-                false => threads::Asking::Plainly,
+            let (helper, place) = (&helpers[thread.1], thread.2);
+            let asking = match namespaces::is_among_other_users(helper, namespaces) {
+                true => {
+                    threads::Asking::ByTheLast(pids::last_inside(helper, place, graph, numbers)?)
+                }
+                false => threads::Asking::Plainly(helper.image.threads[place].tid_inside),
             };
             make_thread(helpers, thread, asking).map(drop)
         });

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
-    Credentials, NamespaceContent, OwnNamespace, ProcessImage, TIME_OF_CHILDREN,
+    Credentials, NamespaceContent, OwnNamespace, Pid, ProcessImage, TIME_OF_CHILDREN,
 };
 use super::super::objects::RestoreContext;
 use super::super::sys::related::GET_PARENT;
@@ -42,8 +42,10 @@ pub fn enter_all(
     let images: Vec<&ProcessImage> = helpers.iter().map(|helper| helper.image).collect();
     let inside = images.iter().flat_map(|image| &image.namespaces).copied().collect();
     let (by_root, rehearsal) = (context.user.is_some(), context.rehearsal);
-    let how = How { own, by_root, rehearsal, inside };
-    for at in order::of_processes(&images, all)? {
+    let nodes = context.graph.processes.iter();
+    let within = nodes.filter(|node| node.inside.is_some()).map(|node| node.pid).collect();
+    let how = How { own, by_root, rehearsal, inside, within };
+    for at in order::of_processes(&images, all, &how.within)? {
         let helper = &mut helpers[at];
         let steps = order::of_steps(all, helper.image)?;
         if !steps.is_empty() {
@@ -62,6 +64,8 @@ struct How<'c> {
     rehearsal: bool,
     /// Namespaces that any process is in.
     inside: BTreeSet<u32>,
+    /// Processes that are in PID namespaces of the job's own.
+    within: BTreeSet<Pid>,
 }
 
 /// Where namespaces that have been made can be found.
@@ -147,6 +151,10 @@ fn enter(
         true => Some(open_in(&mut helper.remote()?, "/proc/self/ns")?),
         false => None,
     };
+    let procs = match how.within.contains(&helper.image.pid) {
+        true => make_procs(helper, all, steps, made)?,
+        false => Vec::new(),
+    };
     for (step, fd) in steps.iter().zip(open) {
         let OwnNamespace { owner, content } = &all[step.place as usize];
         if content.is_user() && owner.is_none() {
@@ -171,7 +179,7 @@ fn enter(
         }
         if let Entry::Vacant(new) = made.entry(step.place) {
             let around = owner.and_then(|place| all.get(place as usize)).map(|one| &one.content);
-            let filled = complete(helper, (content, around), *step, folder, how);
+            let filled = complete(helper, (content, around), *step, (folder, &procs), how);
             filled.map_err(|error| match error {
                 EngineError::Unfit { .. } => error,
                 error => unfit(content, &error),
@@ -195,13 +203,33 @@ fn enter(
     Ok(())
 }
 
+/// Has a helper that is in a PID namespace of the job's own make each new /proc of mounts that it will have, if it enters a
+/// user namespace before these.
+fn make_procs(
+    helper: &mut Helper<'_>,
+    all: &[OwnNamespace],
+    steps: &[Step],
+    made: &Made,
+) -> Result<Vec<u64>> {
+    let contents = steps.iter().map(|step| (step.place, &all[step.place as usize].content));
+    let own = contents.clone().find_map(|(place, content)| match content {
+        NamespaceContent::OwnMounts { mounts, .. } if !made.contains_key(&place) => Some(mounts),
+        _ => None,
+    });
+    let mut contents = contents.map(|(_, content)| content);
+    let Some(own) = own.filter(|_| contents.any(NamespaceContent::is_user)) else {
+        return Ok(Vec::new());
+    };
+    mounts::make_procs(&mut helper.remote()?, own)
+}
+
 /// Has a helper put in place what a namespace says that it has just made. `around`: the user namespace that it belongs to.
-/// `folder`: its descriptor of /proc/self/ns.
+/// `folder`: its descriptor of /proc/self/ns; `procs`: those of each new /proc that it has made for this.
 fn complete(
     helper: &mut Helper<'_>,
     (content, around): (&NamespaceContent, Option<&NamespaceContent>),
     step: Step,
-    folder: Option<u64>,
+    (folder, procs): (Option<u64>, &[u64]),
     how: &How<'_>,
 ) -> Result<()> {
     let pid = helper.pid;
@@ -209,7 +237,7 @@ fn complete(
     if let (true, Some(around), Some(folder)) = (content.is_user(), around, folder) {
         return users::map(&mut remote, folder, content, around);
     }
-    content::fill(&mut remote, pid, content, how.rehearsal)?;
+    content::fill(&mut remote, pid, content, how.rehearsal, procs)?;
     match (content, folder) {
         (NamespaceContent::Time { fixed, .. }, _) if step.for_children => {
             let is_empty = !how.inside.contains(&step.place);

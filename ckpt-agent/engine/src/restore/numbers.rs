@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::graph::{Pid, ProcessImage};
+use super::super::graph::{Graph, Pid, ProcessImage};
 use super::image::Processes;
 
 /// Recorded numbers of processes, threads, process groups and sessions, and those that they have here.
@@ -19,6 +19,18 @@ impl Numbers {
     /// The threads of a process, which have been made.
     pub(super) fn add_threads(&mut self, image: &ProcessImage, tids: &[i32]) {
         self.0.extend(image.threads.iter().map(|thread| thread.tid).zip(tids.iter().copied()));
+    }
+
+    /// What a process in a PID namespace of the job's own calls itself, its threads and the other processes there; `None`: it
+    /// is in none.
+    pub(super) fn inside(&self, graph: &Graph, image: &ProcessImage) -> Option<Self> {
+        let of_nodes = graph.processes.iter().filter_map(|node| Some((node.pid, node.inside?)));
+        let all: BTreeMap<Pid, _> = of_nodes.collect();
+        let own = all.get(&image.pid)?.namespace;
+        let others = all.iter().filter(|(_, inside)| inside.namespace == own);
+        let threads =
+            image.threads.iter().filter_map(|thread| Some((thread.tid, thread.tid_inside?)));
+        Some(Self(others.map(|(pid, inside)| (*pid, inside.pid)).chain(threads).collect()))
     }
 
     /// A line for the user where the job can see that numbers have changed.

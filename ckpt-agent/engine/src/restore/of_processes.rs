@@ -20,6 +20,7 @@ use super::super::sys::pidfd::PidFd;
 use super::super::trace::Remote;
 use super::completing::{Furnished, put_at};
 use super::image::Image;
+use super::namespaces::is_among_other_mounts;
 use super::numbers::Numbers;
 use super::{rings, userfault};
 
@@ -85,8 +86,13 @@ fn open_file(
     let holder = furnished.iter_mut().find(opens);
     let none = || EngineError::Damaged(format!("{path} is open in no process"));
     let holder = holder.ok_or_else(none)?;
-    let made = match holder.image.root_directory.is_some() {
-        // It may not see this /proc.
+    let is_apart = is_among_other_mounts(holder.image, &context.graph.namespaces);
+    if is_apart && file.is_namespace() {
+        // Whoever is in it need not hold it, and may see another /proc, with other numbers.
+        return reopen::open(&path, file.wanted(flags)).map_err(|errno| file.unfit(errno));
+    }
+    let made = match is_apart || holder.image.root_directory.is_some() {
+        // It may not see this /proc, or see another one there.
         true => {
             let folder = proc_of(holder, id, context)?;
             let made = open_in(holder, Some(folder), &path, file.wanted(flags))?;

@@ -38,7 +38,7 @@ pub fn restore(
     process: &mut impl Caller,
     image: &ProcessImage,
     scratch: Scratch,
-    numbers: &Numbers,
+    (numbers, are_inside): (&Numbers, bool),
 ) -> Result<()> {
     if image.timers.is_empty() {
         return Ok(());
@@ -55,7 +55,7 @@ pub fn restore(
             if asks != 0 {
                 pass(remote, scratch, next, timer.id)?;
             }
-            create(remote, scratch, timer, numbers)
+            create(remote, scratch, timer, (numbers, are_inside))
         })?;
         next = timer.id.saturating_add(1);
     }
@@ -108,7 +108,7 @@ fn create(
     remote: &mut Remote<'_>,
     scratch: Scratch,
     timer: &PosixTimer,
-    numbers: &Numbers,
+    (numbers, are_inside): (&Numbers, bool),
 ) -> Result<()> {
     let at = scratch.data();
     let target = timer.target.map(|tid| number_here(numbers, tid)).transpose()?.unwrap_or(0);
@@ -116,7 +116,8 @@ fn create(
     let rest = [timer.signal, timer.notify, target].map(i32::to_ne_bytes).concat();
     remote.memory().write(at, &[&value[..], &rest].concat())?;
     remote.memory().write(at + 64, &timer.id.to_ne_bytes())?;
-    let clock = clock_here(numbers, timer)?;
+    // There a clock has the number of before, which is the same.
+    let clock = if are_inside { timer.clock } else { clock_here(numbers, timer)? };
     let arguments = [clock as u64, at, at + 64];
     remote.call("timer_create", libc::SYS_timer_create, &arguments)?;
     let mut made = [0; 4];

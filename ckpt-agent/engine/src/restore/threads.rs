@@ -14,6 +14,7 @@ use super::super::sys::trial::Call;
 use super::super::sys::{abi, schedule};
 use super::super::trace::{Batch, FOLLOW_CHILDREN, LARGEST_SET, Remote, Scratch, StoppedThread};
 use super::held::Held;
+use super::last_number::{LastInside, tell_last};
 
 /// What threads of one process share.
 const THREAD_FLAGS: u64 = (libc::CLONE_VM
@@ -24,8 +25,6 @@ const THREAD_FLAGS: u64 = (libc::CLONE_VM
     | libc::CLONE_SYSVSEM) as u64;
 /// How long the number of a thread of the restorer that has ended may stay taken, on however busy a machine.
 const LONGEST_TAKEN: Duration = Duration::from_secs(5);
-/// The number that the caller's PID namespace has given out last (proc_sys_kernel(5)).
-const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
 /// How often the kernel is told which number comes next, for one thread.
 const TOLD: u32 = 50;
 /// Pause before it is asked for again.
@@ -38,10 +37,11 @@ const DISABLE: i32 = 2;
 /// How a thread's number is to be had.
 #[derive(Debug)]
 pub enum Asking<'a, 'h> {
-    /// By asking for it.
-    Plainly,
-    /// By telling the kernel which number it has given out last: this process may, whatever the helper may.
-    ByTheLast,
+    /// By asking for it, and for the one that it has in a PID namespace of the job's own.
+    Plainly(Option<Pid>),
+    /// By telling the kernel which number it has given out last: this process may, whatever the helper may. And the same in a
+    /// PID namespace of the job's own.
+    ByTheLast(Option<LastInside>),
     /// By telling the kernel the same while others of the machine are being born, to whom the number is denied until then.
     Held(&'a Counter, &'h mut Held),
     /// By asking, or else by waiting until its turn comes, if no more than so many others come before.
@@ -62,8 +62,8 @@ pub fn make(
 ) -> Result<Option<StoppedThread>> {
     leader.thread().set_options(FOLLOW_CHILDREN)?;
     let made = match asking {
-        Asking::Plainly => make_patiently(leader, wanted, scratch).map(Some),
-        Asking::ByTheLast => make_after_the_last(leader, wanted).map(Some),
+        Asking::Plainly(inside) => make_patiently(leader, (wanted, inside), scratch).map(Some),
+        Asking::ByTheLast(inside) => make_after_the_last(leader, wanted, inside).map(Some),
         Asking::Held(counter, held) => make_held(leader, wanted, counter, held),
         Asking::Near(counter, limit) => make_near(leader, wanted, scratch, (counter, limit)),
         Asking::Not(counter) => make_any(leader, counter).map(Some),
@@ -86,7 +86,7 @@ fn make_near(
         return Ok(None);
     }
     if Call::Clone3.may_be_made() {
-        match make_exact(leader, wanted, scratch) {
+        match make_exact(leader, (wanted, None), scratch) {
             Err(EngineError::System { source, .. }) => {
                 if source.raw_os_error() == Some(libc::EEXIST) {
                     return Ok(None);
@@ -167,7 +167,11 @@ fn end(mut thread: StoppedThread, entry_point: u64) -> Result<()> {
 /// A thread with this number, in a PID namespace of the job's own. The restorer's threads, which have filled the memory,
 /// may have had it: a thread that has been joined keeps its number until the kernel has put it away (kernel/exit.c,
 /// do_exit: the futex of the join is woken long before release_task).
-fn make_patiently(leader: &mut Remote<'_>, wanted: i32, scratch: Scratch) -> Result<StoppedThread> {
+fn make_patiently(
+    leader: &mut Remote<'_>,
+    wanted: (Pid, Option<Pid>),
+    scratch: Scratch,
+) -> Result<StoppedThread> {
     let begun = Instant::now();
     loop {
         match make_exact(leader, wanted, scratch) {
@@ -183,9 +187,14 @@ fn make_patiently(leader: &mut Remote<'_>, wanted: i32, scratch: Scratch) -> Res
 }
 
 /// A thread with this number, which comes next: nobody else is being born in the job's PID namespace.
-fn make_after_the_last(leader: &mut Remote<'_>, wanted: i32) -> Result<StoppedThread> {
+fn make_after_the_last(
+    leader: &mut Remote<'_>,
+    wanted: i32,
+    inside: Option<LastInside>,
+) -> Result<StoppedThread> {
     let (begun, counter) = (Instant::now(), Counter::default());
     loop {
+        inside.map(LastInside::tell).transpose()?;
         tell_last(wanted)?;
         if let Some(made) = make_if(leader, wanted, &counter)? {
             return Ok(made);
@@ -197,24 +206,25 @@ fn make_after_the_last(leader: &mut Remote<'_>, wanted: i32) -> Result<StoppedTh
     }
 }
 
-/// Has the kernel give out a number next, in the caller's PID namespace.
-fn tell_last(wanted: i32) -> Result<()> {
-    std::fs::write(LAST_NUMBER, (wanted - 1).to_string())
-        .map_err(|error| EngineError::system("write", LAST_NUMBER, error))
-}
-
-/// A thread with this number.
-fn make_exact(leader: &mut Remote<'_>, wanted: i32, scratch: Scratch) -> Result<StoppedThread> {
+/// A thread with this number, and this one in a PID namespace of the job's own.
+fn make_exact(
+    leader: &mut Remote<'_>,
+    (wanted, inside): (Pid, Option<Pid>),
+    scratch: Scratch,
+) -> Result<StoppedThread> {
     let at = scratch.data();
+    // The innermost comes first, and is told to the caller.
+    let numbers: Vec<Pid> = inside.into_iter().chain([wanted]).collect();
     // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
     // set_tid, set_tid_size, cgroup.
-    let words = [THREAD_FLAGS, 0, 0, 0, 0, 0, 0, 0, at + 128, 1, 0];
+    let words = [THREAD_FLAGS, 0, 0, 0, 0, 0, 0, 0, at + 128, numbers.len() as u64, 0];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    leader.memory().write(at + 128, &wanted.to_ne_bytes())?;
+    let list: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    leader.memory().write(at + 128, &list)?;
     leader.memory().write(at, &bytes)?;
     let arguments = [at, bytes.len() as u64];
     let (tid, made) = leader.give_birth("clone3", libc::SYS_clone3, &arguments)?;
-    match tid == wanted as u64 {
+    match Some(tid) == numbers.first().map(|number| *number as u64) {
         true => Ok(made),
         false => Err(EngineError::odd("clone3", format!("thread {tid}"))),
     }
@@ -391,7 +401,8 @@ fn fitted(remote: &mut Remote<'_>, note: u32, saved: Vec<u8>, layout: &[Part]) -
     })
 }
 
-/// Queues signals that were pending: for the thread alone, or for its process. SIGTRAPs come when it is let go.
+/// Queues signals that were pending: for the thread alone, or for its process. SIGTRAPs come when it is let go. The numbers
+/// are those that the thread sees itself.
 ///
 /// # Errors
 /// Failed calls.

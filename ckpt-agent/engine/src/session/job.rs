@@ -39,7 +39,7 @@ use crate::job_init::{
     Report, Task, UserOrder,
 };
 use crate::objects::{External, StdioRole};
-use crate::proc::Members;
+use crate::proc::{Members, job_number, namespaces_of, read_text};
 use crate::restore::{Past, VDSO_VARIABLE};
 use crate::sys::memory_map::{self, Means};
 use crate::sys::signals;
@@ -417,12 +417,11 @@ impl Job {
     fn root_on_this_machine(&self) -> Option<i32> {
         let root = self.root?;
         let all = self.members.list().ok()?;
+        let status = |pid: i32| read_text(&format!("/proc/{pid}/status")).ok().flatten();
+        // In PID namespaces of the job's own others may be called the same.
+        let depth = status(self.init).map_or(1, |status| namespaces_of(&status));
         all.into_iter().find(|pid| {
-            procfs::process::Process::new(*pid)
-                .and_then(|process| process.status())
-                .ok()
-                .map(|status| status.nspid.and_then(|all| all.last().copied()).unwrap_or(*pid))
-                == Some(root)
+            status(*pid).map(|status| job_number(&status, depth).unwrap_or(*pid)) == Some(root)
         })
     }
 

@@ -49,7 +49,8 @@ fn event() -> impl Strategy<Value = Event> {
 
 fn node(pid: Pid, ppid: Pid, pgid: Pid, sid: Pid) -> ProcessNode {
     let (comm, state) = (String::new(), ProcessState::Alive);
-    ProcessNode { pid, ppid, pgid, sid, comm, exit_signal: libc::SIGCHLD, subreaper: false, state }
+    let (exit_signal, inside) = (libc::SIGCHLD, None);
+    ProcessNode { pid, ppid, pgid, sid, comm, exit_signal, subreaper: false, state, inside }
 }
 
 /// An instance and who holds what.

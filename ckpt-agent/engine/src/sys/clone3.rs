@@ -86,8 +86,50 @@ struct Arguments {
     cgroup: u64,
 }
 
-/// Forks a child with this number in the innermost PID namespace, whose end is told by `exit_signal`
-/// (0: by none). Needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN over that namespace.
+/// The numbers of a process that is to be forked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exact {
+    /// In the innermost PID namespace.
+    Own(Pid),
+    /// In the innermost one, and in the one around it.
+    Inside(Pid, Pid),
+    /// In the caller's innermost one, and as the first process of a new one within it.
+    First(Pid),
+}
+
+impl Exact {
+    /// What clone3(2) takes, the innermost first.
+    fn all(self) -> ([Pid; 2], u64) {
+        match self {
+            Self::Own(pid) => ([pid, 0], 1),
+            Self::Inside(inner, outer) => ([inner, outer], 2),
+            Self::First(outer) => ([1, outer], 2),
+        }
+    }
+
+    fn flags(self) -> u64 {
+        match self {
+            Self::First(_) => libc::CLONE_NEWPID as u64,
+            Self::Own(_) | Self::Inside(..) => 0,
+        }
+    }
+}
+
+/// Forks a child with this number in the innermost PID namespace, as [`fork_numbered`] does.
+///
+/// # Errors
+/// The same.
+pub fn fork_exact(
+    proof: &SingleThreaded,
+    pid: Pid,
+    exit_signal: i32,
+    shared: Shared,
+) -> io::Result<Side> {
+    fork_numbered(proof, Exact::Own(pid), exit_signal, shared)
+}
+
+/// Forks a child with these numbers, whose end is told by `exit_signal` (0: by none). Needs CAP_CHECKPOINT_RESTORE or
+/// CAP_SYS_ADMIN over all PID namespaces in which one is asked for. The parent is told the number that it sees itself.
 ///
 /// The C library's handlers of fork are not run and its record of the thread's number is not
 /// renewed: the child must not use raise(3) or pthread mutexes that know their owner. Rust's
@@ -97,19 +139,19 @@ struct Arguments {
 ///
 /// clone3(2)'s: EEXIST if the number is taken, EPERM, EAGAIN (a limit on processes), EINVAL (the
 /// number is over /proc/sys/kernel/pid_max).
-pub fn fork_exact(
+pub fn fork_numbered(
     _proof: &SingleThreaded,
-    pid: Pid,
+    exact: Exact,
     exit_signal: i32,
     shared: Shared,
 ) -> io::Result<Side> {
-    let numbers = [pid];
+    let (numbers, count) = exact.all();
     let arguments = Arguments {
-        flags: shared.flags(),
+        flags: shared.flags() | exact.flags(),
         exit_signal: u64::try_from(exit_signal)
             .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
         set_tid: numbers.as_ptr() as u64,
-        set_tid_size: 1,
+        set_tid_size: count,
         ..Arguments::default()
     };
     // SAFETY: without CLONE_VM and CLONE_THREAD this is a fork: the child has a copy of all memory and

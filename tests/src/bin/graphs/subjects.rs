@@ -57,6 +57,7 @@ const PROGRAMS: &[&str] = &[
     "orphan",
     "ownnamespaces",
     "pidfd",
+    "pidnamespaceuser",
     "pipe",
     "pipeslots",
     "pivotroot",

@@ -180,6 +180,16 @@ impl Plan<'_> {
         Ok(())
     }
 
+    /// Whether this is a part of a /proc over that part itself, as containers have them to make these read-only.
+    fn is_in_place(&self, mount: &Mount) -> bool {
+        let is_whole = |one: &Mount| {
+            one.device == mount.device
+                && one.root == "/"
+                && mount.at == joined(&one.at, &mount.root)
+        };
+        self.own.all.iter().any(is_whole)
+    }
+
     fn make(&mut self, place: usize) -> Result<()> {
         let mount = &self.own.all[place];
         let at = &mount.at;
@@ -203,6 +213,7 @@ impl Plan<'_> {
                 chosen(mount, &["mode", "ptmxmode"])?
             }
             "proc" | "sysfs" if mount.root == "/" => chosen(mount, &[])?,
+            "proc" if self.is_in_place(mount) => chosen(mount, &[])?,
             _ => return Err(with(format_args!("a file system of type {kind} ({at})"))),
         };
         self.push(place, MountSource::Made { data, entries });

@@ -26,8 +26,8 @@ use crate::late::{Names, filters_of};
 use crate::leases::Leased;
 use crate::objects::{ConsoleTerminal, DumpContext, Object, is_watched, is_write_watched};
 use crate::proc::{
-    Mapping, Members, add_policies, descriptor_numbers, inner_number, mounts, must_be_own,
-    read_maps, read_smaps, read_text, shown_by,
+    Mapping, Members, add_policies, descriptor_numbers, job_number, mounts, must_be_own, read_maps,
+    read_smaps, read_text, shown_by,
 };
 use crate::sys::pidfd::PidFd;
 use crate::sys::schedule::Ahead;
@@ -194,10 +194,10 @@ impl Frozen {
     pub fn quiesce(mut self) -> Result<Quiesced> {
         let looking = debug_span!("look").entered();
         doing::begin("looking at processes", Thing::Job);
-        let Looked { nodes, strangers, stats } = self.look()?;
+        let Looked { mut nodes, strangers, stats } = self.look()?;
         self.check_leaders(&nodes)?;
         self.check_root(&nodes)?;
-        let namespaces = self.own_namespaces(&nodes)?;
+        let namespaces = self.own_namespaces(&mut nodes)?;
         self.check_stand_ins(&nodes)?;
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
@@ -219,6 +219,7 @@ impl Frozen {
             leased: Leased::now(),
             ipc_namespaces: namespaces.ipc_namespaces(),
             network: namespaces.network(self.settings.init),
+            proc_device: namespaces.proc_device(self.settings.init)?,
             places: namespaces.found(),
             shown: self.settings.shown.clone(),
             tracking: self.settings.tracking.clone(),
@@ -254,6 +255,7 @@ impl Frozen {
         }
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
         early::open_registered(&mut collected.files, &collected.probes)?;
+        namespaces::tell_peers(&collected.files, &nodes, &mut context);
         let relay_states = Vec::new();
         Ok(Quiesced { frozen: self, nodes, namespaces, sharing, collected, context, relay_states })
     }
@@ -349,13 +351,20 @@ impl Frozen {
     }
 
     /// Namespaces that processes of the job have made for themselves.
-    fn own_namespaces(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<namespaces::Own> {
-        let own = namespaces::Own::find(self.settings.init, &self.job.processes);
-        own.map_err(|(host_pid, error)| match nodes.get(&host_pid) {
+    fn own_namespaces(&self, nodes: &mut BTreeMap<i32, ProcessNode>) -> Result<namespaces::Own> {
+        let (init, processes) = (self.settings.init, &self.job.processes);
+        let named = |nodes: &BTreeMap<i32, ProcessNode>, host_pid, error: EngineError| match nodes
+            .get(&host_pid)
+        {
             Some(node) => error.of(node.pid, &node.comm),
-            // The init is none of them.
             None => error,
-        })
+        };
+        let own = namespaces::Own::find(init, processes);
+        let mut own = own.map_err(|(host_pid, error)| named(nodes, host_pid, error))?;
+        let among_others = process::is_among_others(self.depth);
+        let found = own.find_pids(init, processes, nodes, among_others);
+        found.map_err(|(host_pid, error)| named(nodes, host_pid, error))?;
+        Ok(own)
     }
 
     /// A main thread that has ended while others go on shows nothing in /proc any more: another one must do instead.
@@ -459,7 +468,9 @@ impl Frozen {
             for thread in others {
                 let path = format!("/proc/{}/task/{}/status", process.host_pid, thread.tid());
                 let text = read_text(&path)?.ok_or(EngineError::Gone(thread.tid()))?;
-                context.pids.insert(thread.tid(), inner_number(&text).unwrap_or(thread.tid()));
+                context
+                    .pids
+                    .insert(thread.tid(), job_number(&text, self.depth).unwrap_or(thread.tid()));
             }
         }
         Ok(())

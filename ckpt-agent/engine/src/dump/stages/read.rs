@@ -109,13 +109,18 @@ impl Quiesced {
             copying.record("bytes", copied.load(Ordering::Relaxed).saturating_sub(before));
         }
         self.track_writes(processes, &mut readings, page)?;
-        let snapshot_processes =
-            make_snapshot_processes(processes, &readings, &self.context, &self.namespaces)?;
+        // A copy would be seen in a PID namespace of the job's own: there the process itself is read, which stands as long.
+        let snapshot_processes = match self.namespaces.has_pids() {
+            true => Vec::new(),
+            false => {
+                make_snapshot_processes(processes, &readings, &self.context, &self.namespaces)?
+            }
+        };
         let mut dumps = Vec::with_capacity(processes.len());
-        for ((process, reading), snapshot_process) in
-            processes.iter_mut().zip(readings).zip(&snapshot_processes)
-        {
-            dumps.push(self.finish_process(process, reading, snapshot_process.host_pid(), page)?);
+        for (place, (process, reading)) in processes.iter_mut().zip(readings).enumerate() {
+            let copy = snapshot_processes.get(place).map(SnapshotProcess::host_pid);
+            let shown_by = copy.unwrap_or(process.host_pid);
+            dumps.push(self.finish_process(process, reading, shown_by, page)?);
         }
         Ok(Read { dumps, snapshot_processes, vdso, clocks, ipc })
     }
@@ -456,6 +461,7 @@ impl Quiesced {
             root_directory: root_directory(host_pid)?,
             namespaces: self.namespaces.of(host_pid),
             time_of_children: self.namespaces.time_of_children(host_pid),
+            pids_of_children: self.namespaces.pids_of_children(host_pid),
             umask: reading.status.umask.unwrap_or(0o022),
             nice: i32::try_from(reading.stat.nice).unwrap_or(0),
             dumpable: reading.inside.dumpable,
@@ -493,6 +499,9 @@ impl Quiesced {
         planned: &[Planned],
         page: u64,
     ) -> Result<ReadEarly> {
+        if snapshot_pid == host_pid {
+            return Ok(ReadEarly::default());
+        }
         let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
         let inherited = read_maps(snapshot_pid)?;
         for area in planned {

@@ -19,7 +19,8 @@ use crate::tracking::Unwritten;
 pub struct ProcessDump {
     /// The process itself, as this machine numbers it.
     pub host_pid: i32,
-    /// The snapshot process that holds its memory, as this machine numbers it.
+    /// The snapshot process that holds its memory, as this machine numbers it; the process itself, where it stands until all is
+    /// written.
     pub snapshot_pid: i32,
     /// Everything but areas, pages and executable.
     pub image: ProcessImage,
@@ -31,6 +32,13 @@ pub struct ProcessDump {
     pub guards: Vec<(u64, u64)>,
     /// Pages that were not written since earlier checkpoints.
     pub unwritten: Unwritten,
+}
+
+impl ProcessDump {
+    /// Whether it stands until all is written, and no snapshot process holds its memory.
+    pub fn shows_itself(&self) -> bool {
+        self.snapshot_pid == self.host_pid
+    }
 }
 
 /// What is written once the job goes on. Can be sent to another thread.
@@ -50,7 +58,8 @@ pub struct SnapshotData {
 impl SnapshotData {
     /// The snapshot processes, as this machine numbers them.
     pub fn snapshot_processes(&self) -> Vec<i32> {
-        self.processes.iter().map(|process| process.snapshot_pid).collect()
+        let copied = self.processes.iter().filter(|process| !process.shows_itself());
+        copied.map(|process| process.snapshot_pid).collect()
     }
 
     /// Whether this mapping was known not to be inherited when the snapshot process was made, so that its pages
@@ -106,6 +115,12 @@ impl Snapshot {
     /// Whether the job stands still.
     pub fn stands(&self) -> bool {
         self.job.is_some()
+    }
+
+    /// Whether the job must stand until all is written, since no snapshot processes hold its memory.
+    pub fn must_stand(&self) -> bool {
+        let processes = self.data.iter().flat_map(|data| &data.processes);
+        processes.into_iter().any(ProcessDump::shows_itself)
     }
 
     /// Processes that stand still.

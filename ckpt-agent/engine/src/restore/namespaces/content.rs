@@ -41,6 +41,7 @@ pub(super) fn fill(
     pid: i32,
     content: &NamespaceContent,
     rehearsal: bool,
+    procs: &[u64],
 ) -> Result<()> {
     match content {
         NamespaceContent::Uts { host, domain } => {
@@ -49,7 +50,8 @@ pub(super) fn fill(
         }
         NamespaceContent::Network { loopback_up: true } => start_loopback(remote),
         NamespaceContent::OwnMounts { mounts, pivot, private } => {
-            let order = mounts::Order { mounts, pivot: *pivot, private: *private, rehearsal };
+            let order =
+                mounts::Order { mounts, pivot: *pivot, private: *private, rehearsal, procs };
             mounts::make(remote, pid, &order)
         }
         NamespaceContent::User { uids, gids, may_set_groups } => {
@@ -67,7 +69,8 @@ pub(super) fn fill(
         | NamespaceContent::Ipc
         | NamespaceContent::OwnIpc { .. }
         | NamespaceContent::Mounts
-        | NamespaceContent::Cgroup => Ok(()),
+        | NamespaceContent::Cgroup
+        | NamespaceContent::Pid => Ok(()),
     }
 }
 

@@ -14,11 +14,20 @@ const PASSING: &str = "/proc";
 /// Types of file systems that are made.
 const MADE: [&str; 4] = ["tmpfs", "devpts", "proc", "sysfs"];
 
+/// The file system that shows the processes of the PID namespace of whoever makes it.
+const PROC: &str = "proc";
+
 // include/uapi/linux/mount.h; the calls have one number on all architectures (scripts/syscall.tbl).
 const OPEN_TREE: i64 = 428;
 const MOVE_MOUNT: i64 = 429;
 const OPEN_TREE_CLONE: u64 = 1;
 const MOVE_MOUNT_F_EMPTY_PATH: u64 = 4;
+const FSOPEN: i64 = 430;
+const FSOPEN_CLOEXEC: u64 = 1;
+const FSCONFIG: i64 = 431;
+const FSCONFIG_CMD_CREATE: u64 = 6;
+const FSMOUNT: i64 = 432;
+const FSMOUNT_CLOEXEC: u64 = 1;
 const AT_RECURSIVE: u64 = 0x8000;
 
 /// Bytes that a program writes into a file at once.
@@ -45,7 +54,7 @@ pub(super) fn check(mounts: &[OwnMount], pivot: bool) -> Result<()> {
                 MADE.contains(&kind)
                     && is_text(data)
                     && (kind == "tmpfs" || entries.is_empty())
-                    && (kind == "tmpfs" || mount.root == "/")
+                    && (kind == "tmpfs" || mount.root == "/" || is_part_of_proc(mount))
                     && are_files(entries)
             }
         };
@@ -58,6 +67,11 @@ pub(super) fn check(mounts: &[OwnMount], pivot: bool) -> Result<()> {
 
 fn is_new_root(mount: &OwnMount) -> bool {
     mount.at == "/" && !matches!(mount.source, MountSource::Along { .. })
+}
+
+/// Whether it is a part of a /proc, over that part itself.
+fn is_part_of_proc(mount: &OwnMount) -> bool {
+    mount.file_system == PROC && mount.root != "/" && mount.at.ends_with(&mount.root)
 }
 
 fn is_text(text: &str) -> bool {
@@ -119,6 +133,35 @@ pub(super) struct Order<'o> {
     pub private: bool,
     /// All that the job has is read-only, and stand-ins lie over folders and files.
     pub rehearsal: bool,
+    /// Descriptors of what [`whole_procs`] are, mounted nowhere yet, where there are any.
+    pub procs: &'o [u64],
+}
+
+/// Every new /proc among these, by its place.
+fn whole_procs(mounts: &[OwnMount]) -> impl Iterator<Item = usize> + '_ {
+    let is_one = |mount: &OwnMount| {
+        let is_made = matches!(mount.source, MountSource::Made { .. });
+        is_made && mount.file_system == PROC && mount.root == "/"
+    };
+    mounts.iter().enumerate().filter(move |(_, mount)| is_one(mount)).map(|(place, _)| place)
+}
+
+/// Has a process make each new /proc among these, and mount it nowhere yet; their descriptors. That takes rights over its PID
+/// namespace, which it has only before it enters a user namespace of the job's own.
+///
+/// # Errors
+/// Failed calls.
+pub(super) fn make_procs(remote: &mut Remote<'_>, mounts: &[OwnMount]) -> Result<Vec<u64>> {
+    let make = |_| {
+        let at = remote.scratch_data()?;
+        remote.memory().write(at, format!("{PROC}\0").as_bytes())?;
+        let made = remote.call("fsopen", FSOPEN, &[at, FSOPEN_CLOEXEC])?;
+        remote.call("fsconfig", FSCONFIG, &[made, FSCONFIG_CMD_CREATE, 0, 0, 0])?;
+        let mounted = remote.call("fsmount", FSMOUNT, &[made, FSMOUNT_CLOEXEC, 0])?;
+        remote.call("close", libc::SYS_close, &[made])?;
+        Ok(mounted)
+    };
+    whole_procs(mounts).map(make).collect()
 }
 
 impl Order<'_> {
@@ -137,7 +180,8 @@ pub(super) fn make(remote: &mut Remote<'_>, pid: i32, order: &Order<'_>) -> Resu
     let mut maker = Maker { remote, prefix: if pivot { PASSING } else { "" } };
     let how = libc::MS_REC | if private { libc::MS_PRIVATE } else { libc::MS_SLAVE };
     maker.mount("", "/", "", how, "")?;
-    let mut copies = BTreeMap::new();
+    let mut copies: BTreeMap<usize, u64> =
+        whole_procs(mounts).zip(order.procs.iter().copied()).collect();
     // Before anything is mounted over what they show.
     for (place, mount) in mounts.iter().enumerate() {
         if let MountSource::Bound { path, recursive } = &mount.source {
@@ -266,6 +310,9 @@ impl Maker<'_, '_> {
             (MountSource::Along { changed: false }, _) => return Ok(()),
             (MountSource::Along { changed: true }, _) => {}
             (_, Some(copy)) => self.attach(copy, &place)?,
+            (MountSource::Made { .. }, None) if is_part_of_proc(mount) => {
+                self.mount(&place, &place, "", libc::MS_BIND, "")?;
+            }
             (MountSource::Made { data, entries }, None) => {
                 // What is read-only can't be filled.
                 let first = wanted & !libc::MS_RDONLY;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::super::error::{EngineError, Result};
-use super::super::super::graph::{OwnNamespace, ProcessImage};
+use super::super::super::graph::{OwnNamespace, Pid, ProcessImage};
 
 /// A namespace that a process enters, or makes for its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,12 +78,21 @@ fn rank(all: &[OwnNamespace], place: u32, outer: Option<u32>) -> u8 {
 
 /// Processes by their places: one that is in a time namespace that another one has made for its children comes after that
 /// one, which could not make it for them alone once it is there.
-pub(super) fn of_processes(images: &[&ProcessImage], all: &[OwnNamespace]) -> Result<Vec<usize>> {
+///
+/// Those that are `within` PID namespaces of the job's own come before others: a /proc of their mounts must be made by them.
+pub(super) fn of_processes(
+    images: &[&ProcessImage],
+    all: &[OwnNamespace],
+    within: &BTreeSet<Pid>,
+) -> Result<Vec<usize>> {
     let is_time = |place: &&u32| all.get(**place as usize).is_some_and(|one| one.content.is_time());
-    let times = images.iter().map(|image| {
+    let mut places: Vec<usize> = (0..images.len()).collect();
+    places.sort_by_key(|place| !within.contains(&images[*place].pid));
+    let times = places.iter().map(|place| images[*place]).map(|image| {
         (image.namespaces.iter().find(|place| is_time(place)).copied(), image.time_of_children)
     });
-    founders_first(&times.collect::<Vec<_>>())
+    let order = founders_first(&times.collect::<Vec<_>>())?;
+    Ok(order.into_iter().map(|at| places[at]).collect())
 }
 
 /// Each one's time namespace, and that of its children.

@@ -13,7 +13,7 @@ use super::super::super::sys::{prctl, signals};
 use super::error::HelperError;
 use super::life::Heritage;
 use super::number_table::NumberTable;
-use super::plan::{Plan, Role};
+use super::plan::{Birth, Plan, Role};
 use super::recorded::INIT;
 use super::turns::Turns;
 
@@ -111,10 +111,12 @@ pub enum BirthError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Births,
-    Terminals,
-    Found,
-    Join,
-    Move,
+    Terminals(Level),
+    Found(Level),
+    Join(Level),
+    Move(Level),
+    /// Of those in PID namespaces of the job's own: groups that were made outside are there by then.
+    BirthsInside,
     /// The adopter of this round becomes a subreaper.
     Arm(usize),
     /// The temporary processes of this round end.
@@ -126,12 +128,31 @@ pub(super) enum Phase {
     Follow,
 }
 
+/// Whose turn it is to come into sessions and groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    /// Processes that are in no PID namespace of the job's own.
+    Outside,
+    /// Those that are in one.
+    Inside,
+}
+
+impl Level {
+    pub(super) fn of(birth: &Birth) -> Self {
+        if birth.inside.is_some() { Self::Inside } else { Self::Outside }
+    }
+
+    fn phases(self) -> [Phase; 4] {
+        [Phase::Terminals(self), Phase::Found(self), Phase::Join(self), Phase::Move(self)]
+    }
+}
+
 impl Phase {
     fn name(self) -> &'static str {
         match self {
-            Self::Births => "forking its children",
-            Self::Terminals => "taking its terminal",
-            Self::Found | Self::Join | Self::Move => "entering its process group",
+            Self::Births | Self::BirthsInside => "forking its children",
+            Self::Terminals(_) => "taking its terminal",
+            Self::Found(_) | Self::Join(_) | Self::Move(_) => "entering its process group",
             Self::Arm(_) | Self::End(_) => "the end of temporary processes",
             Self::Zombies => "the end of zombies",
             Self::Settle => "settling down",
@@ -143,6 +164,8 @@ impl Phase {
 /// The order of the phases, and who takes part.
 pub(super) struct Schedule {
     rounds: usize,
+    /// Whether there are any PID namespaces of the job's own.
+    inside: bool,
     /// Zombies by their parents.
     pub(super) zombies: BTreeMap<Pid, Vec<Pid>>,
 }
@@ -155,7 +178,8 @@ impl Schedule {
                 zombies.entry(birth.ppid).or_default().push(birth.pid);
             }
         }
-        Self { rounds: plan.rounds.len(), zombies }
+        let inside = plan.births.iter().any(|birth| birth.inside.is_some());
+        Self { rounds: plan.rounds.len(), inside, zombies }
     }
 
     /// The number on the table of the first phase.
@@ -164,11 +188,23 @@ impl Schedule {
         1
     }
 
+    /// The number of the phase in which a birth takes place.
+    pub(super) fn number_of_birth(&self, birth: &Birth) -> u32 {
+        let inside = self.after_births().find(|(_, phase)| *phase == Phase::BirthsInside);
+        let inside = inside.filter(|_| birth.inside.is_some()).map(|(number, _)| number);
+        inside.unwrap_or_else(|| Self::number(Phase::Births))
+    }
+
     /// The phases after the births, with their numbers on the table.
     pub(super) fn after_births(&self) -> impl Iterator<Item = (u32, Phase)> + use<> {
         let rounds = (0..self.rounds).flat_map(|round| [Phase::Arm(round), Phase::End(round)]);
-        [Phase::Terminals, Phase::Found, Phase::Join, Phase::Move]
-            .into_iter()
+        let inside = [Phase::BirthsInside].into_iter().chain(Level::Inside.phases());
+        let inside = inside.filter({
+            let any = self.inside;
+            move |_| any
+        });
+        (Level::Outside.phases().into_iter())
+            .chain(inside)
             .chain(rounds)
             .chain([Phase::Zombies, Phase::Settle, Phase::Prepare, Phase::Follow])
             .zip(Self::number(Phase::Births) + 1..)
@@ -176,8 +212,12 @@ impl Schedule {
     }
 
     /// Whether a process with this role is there at the end of the phase, to tick it off.
-    fn ticks(role: Role, phase: Phase) -> bool {
-        match (role, phase) {
+    fn ticks(birth: &Birth, phase: Phase) -> bool {
+        let is_outside = phase == Phase::Births || Level::Outside.phases().contains(&phase);
+        if is_outside && birth.inside.is_some() {
+            return false;
+        }
+        match (birth.role, phase) {
             (Role::Kept, _) => true,
             (Role::Zombie { .. } | Role::Temporary { .. }, Phase::Zombies | Phase::Settle) => false,
             (Role::Zombie { .. } | Role::Temporary { .. }, Phase::Prepare | Phase::Follow) => false,
@@ -256,6 +296,9 @@ fn conduct<H: Hooks>(heritage: &Heritage<'_, H>) -> Result<(), BirthError> {
     finish(heritage, Schedule::number(Phase::Births), Phase::Births)?;
     for (number, phase) in heritage.schedule.after_births() {
         open(heritage, number, phase);
+        if phase == Phase::BirthsInside {
+            heritage.fork_inward(&heritage.plan.inward_by_init)?;
+        }
         finish(heritage, number, phase)?;
         // By now those that end have ended or are about to: the helpers wait for theirs, init for its.
         match phase {
@@ -269,7 +312,7 @@ fn conduct<H: Hooks>(heritage: &Heritage<'_, H>) -> Result<(), BirthError> {
 
 fn open<H: Hooks>(heritage: &Heritage<'_, H>, number: u32, phase: Phase) {
     let births = &heritage.plan.births;
-    let target = births.iter().filter(|birth| Schedule::ticks(birth.role, phase)).count();
+    let target = births.iter().filter(|birth| Schedule::ticks(birth, phase)).count();
     heritage.table.open(number, target);
 }
 
@@ -289,7 +332,7 @@ fn finish<H: Hooks>(
         }
         if since.elapsed() > limit {
             let late = births.iter().enumerate().find(|(index, birth)| {
-                Schedule::ticks(birth.role, phase) && !heritage.table.has_ticked(*index, number)
+                Schedule::ticks(birth, phase) && !heritage.table.has_ticked(*index, number)
             });
             let pid = late.map_or(INIT, |(_, birth)| birth.pid);
             let (phase, limit_ms) = (phase.name(), limit.as_millis());

@@ -16,6 +16,11 @@ pub enum HelperError {
         "process {0} shares descriptors or directories with its parent, which cannot fork it again"
     )]
     NotShared(Pid),
+    /// A PID namespace within another one, where numbers can't be asked for.
+    #[error(
+        "process {0} was in a PID namespace of its own, which takes numbers that can be asked for"
+    )]
+    NotInside(Pid),
     /// A child was not forked.
     #[error("fork of process {pid}: {}", fork_refusal(source))]
     Fork {

@@ -1,20 +1,27 @@
 //! The life of a helper, from its birth to the moment when it can be seized.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::unistd::{getpgrp, getpid, getppid, getsid, setpgid, setsid};
 
 use super::super::super::graph::Pid;
-use super::super::super::sys::clone3::{Shared, Side, SingleThreaded, fork_exact, own_number};
+use super::super::super::sys::clone3::{
+    Exact, Shared, Side, SingleThreaded, fork_numbered, own_number,
+};
 use super::super::super::sys::{prctl, signals};
-use super::birth::{Hooks, Phase, Schedule};
+use super::birth::{Hooks, Level, Phase, Schedule};
+use super::checked::first_of;
 use super::error::HelperError;
 use super::number_table::NumberTable;
 use super::plan::{Birth, GroupStep, Index, Plan, Role};
 use super::recorded::INIT;
 use super::turns::Turns;
 use super::zombie::Ending;
+
+/// Pause between looks for another helper.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// What init hands down to every helper.
 pub(super) struct Heritage<'a, H: Hooks> {
@@ -42,8 +49,17 @@ impl<H: Hooks> Heritage<'_, H> {
         }
     }
 
-    fn must_be_here(&self, recorded: Pid) -> Step<Pid> {
-        self.here(recorded).ok_or(HelperError::NotHere(recorded))
+    /// What a recorded number is to a helper; to init, if nobody is named. One in a PID namespace of the job's own sees
+    /// nobody outside of it.
+    fn seen_by(&self, me: Option<Index>, recorded: Pid) -> Option<Pid> {
+        let births = &self.plan.births;
+        let Some(own) = me.and_then(|me| births[me].inside) else { return self.here(recorded) };
+        let found = births[*self.indices.get(&recorded)?].inside?;
+        (found.namespace == own.namespace).then_some(found.pid)
+    }
+
+    fn must_be_seen(&self, me: Option<Index>, recorded: Pid) -> Step<Pid> {
+        self.seen_by(me, recorded).ok_or(HelperError::NotHere(recorded))
     }
 
     /// Lives as helper `index`, just forked. Nothing of the caller's code may run in the child, so
@@ -70,8 +86,8 @@ impl<H: Hooks> Heritage<'_, H> {
     fn be_born(&self, me: &mut Index) -> Step {
         let births = &self.plan.births;
         'born: loop {
-            self.table.born(*me, own_number());
             let birth = &births[*me];
+            self.table.born(*me, self.number(*me, own_number()));
             for child in &birth.early {
                 if self.fork(*child)? == Side::Child {
                     *me = *child;
@@ -87,8 +103,55 @@ impl<H: Hooks> Heritage<'_, H> {
                     continue 'born;
                 }
             }
-            self.table.tick(*me, Schedule::number(Phase::Births));
+            self.table.tick(*me, self.schedule.number_of_birth(birth));
             return Ok(());
+        }
+    }
+
+    /// What number a helper has here, of which one has been told by itself or its parent: these may be in a PID namespace of
+    /// the job's own.
+    fn number(&self, index: Index, told: Pid) -> Pid {
+        let birth = &self.plan.births[index];
+        if birth.inside.is_some() { birth.pid } else { told }
+    }
+
+    /// Forks processes into PID namespaces of the job's own, each in the group that it was born in. Only in the caller it
+    /// returns.
+    pub(super) fn fork_inward(&self, inward: &[Index]) -> Step {
+        for child in inward {
+            let own = getpgrp().as_raw();
+            let group = self.plan.births[*child].born_in.map(|group| {
+                self.here(group).filter(|_| group != INIT).ok_or(HelperError::NotHere(group))
+            });
+            let group = group.transpose()?.filter(|group| *group != own);
+            group.map(enter).transpose()?;
+            let inside = self.plan.births[*child].inside.filter(|inside| !inside.is_first());
+            if let Some(inside) = inside {
+                let first = self.await_first(inside.namespace)?;
+                have_children_in(&format!("/proc/{first}/ns/pid"))?;
+            }
+            if self.fork(*child)? == Side::Child {
+                self.live(*child);
+            }
+            if inside.is_some() {
+                have_children_in("/proc/self/ns/pid")?;
+            }
+            group.map(|_| enter(own)).transpose()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the first process of a PID namespace is there; its number here.
+    fn await_first(&self, namespace: u32) -> Step<Pid> {
+        let first = first_of(self.plan, namespace).ok_or(HelperError::NotHere(INIT))?;
+        loop {
+            if let Some(number) = self.table.number(first) {
+                return Ok(number);
+            }
+            if self.table.is_aborted() {
+                leave(125);
+            }
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -103,42 +166,61 @@ impl<H: Hooks> Heritage<'_, H> {
         if shared != Shared::default() && parent != Some(ppid) {
             return Err(HelperError::NotShared(pid));
         }
-        let forked = match &self.turns {
-            None => fork_exact(&self.proof, pid, exit_signal, shared),
-            Some(turns) => turns.fork(self.table, &self.proof, child, exit_signal, shared),
+        let exact = match self.plan.births[child].inside {
+            None => Exact::Own(pid),
+            Some(inside) if inside.is_first() => Exact::First(pid),
+            Some(inside) => Exact::Inside(inside.pid, pid),
+        };
+        let forked = match (&self.turns, exact) {
+            (None, _) => fork_numbered(&self.proof, exact, exit_signal, shared),
+            (Some(turns), Exact::Own(_)) => {
+                turns.fork(self.table, &self.proof, child, exit_signal, shared)
+            }
+            (Some(_), _) => return Err(HelperError::NotInside(pid)),
         };
         let side = forked.map_err(|source| HelperError::Fork { pid, source })?;
         let number = match side {
             Side::Parent(number) => number,
             Side::Child => own_number(),
         };
-        self.table.born(child, number);
+        self.table.born(child, self.number(child, number));
         Ok(side)
     }
 
     fn go_through(&self, me: Index) -> Step<std::convert::Infallible> {
-        for (number, phase) in self.schedule.after_births() {
+        let born = self.schedule.number_of_birth(&self.plan.births[me]);
+        for (number, phase) in self.schedule.after_births().filter(|(number, _)| *number > born) {
             if !self.table.await_phase(number) {
                 leave(125);
             }
             self.act(me, phase)?;
             self.table.tick(me, number);
         }
-        self.hooks.wait(self.plan.births[me].pid, &|recorded| self.here(recorded))
+        self.hooks.wait(self.plan.births[me].pid, &|recorded| self.seen_by(Some(me), recorded))
     }
 
     fn act(&self, me: Index, phase: Phase) -> Step {
         let birth = &self.plan.births[me];
         match (phase, birth.group) {
             (Phase::Births, _) => Ok(()),
-            (Phase::Terminals, _) if birth.leads_session() && birth.role == Role::Kept => {
+            (Phase::BirthsInside, _) => self.fork_inward(&birth.inward),
+            (
+                Phase::Terminals(level)
+                | Phase::Found(level)
+                | Phase::Join(level)
+                | Phase::Move(level),
+                _,
+            ) if level != Level::of(birth) => Ok(()),
+            (Phase::Terminals(_), _) if birth.leads_session() && birth.role == Role::Kept => {
                 self.hooks.terminal(birth.pid)
             }
-            (Phase::Terminals, _) => Ok(()),
-            (Phase::Found, GroupStep::Found | GroupStep::FoundAndMove(_)) => enter(own_number()),
-            (Phase::Join, GroupStep::Join(pgid)) => enter(self.must_be_here(pgid)?),
-            (Phase::Move, GroupStep::FoundAndMove(pgid)) => enter(self.must_be_here(pgid)?),
-            (Phase::Found | Phase::Join | Phase::Move, _) => Ok(()),
+            (Phase::Terminals(_), _) => Ok(()),
+            (Phase::Found(_), GroupStep::Found | GroupStep::FoundAndMove(_)) => enter(own_number()),
+            (Phase::Join(_), GroupStep::Join(pgid))
+            | (Phase::Move(_), GroupStep::FoundAndMove(pgid)) => {
+                enter(self.must_be_seen(Some(me), pgid)?)
+            }
+            (Phase::Found(_) | Phase::Join(_) | Phase::Move(_), _) => Ok(()),
             (Phase::Arm(round), _) => self.arm(me, round),
             (Phase::End(round), _) => {
                 self.reap(Some(me), round)?;
@@ -149,7 +231,7 @@ impl<H: Hooks> Heritage<'_, H> {
             }
             (Phase::Zombies, _) => {
                 if let Role::Zombie { status } = birth.role {
-                    self.verify(birth)?;
+                    self.verify(me)?;
                     return end_with(status);
                 }
                 self.await_zombies(Some(me))
@@ -157,13 +239,15 @@ impl<H: Hooks> Heritage<'_, H> {
             (Phase::Settle, _) => {
                 set_subreaper(birth.subreaper)?;
                 silence()?;
-                self.verify(birth)
+                self.verify(me)
             }
             // One whose descriptors its parent puts in place waits until that is done.
             (Phase::Prepare | Phase::Follow, _) => {
                 let follows = self.hooks.shared(birth.pid).descriptors;
                 match follows == (phase == Phase::Follow) {
-                    true => self.hooks.prepare(birth.pid, &|recorded| self.here(recorded)),
+                    true => {
+                        self.hooks.prepare(birth.pid, &|recorded| self.seen_by(Some(me), recorded))
+                    }
                     false => Ok(()),
                 }
             }
@@ -195,7 +279,7 @@ impl<H: Hooks> Heritage<'_, H> {
     pub(super) fn reap(&self, me: Option<Index>, round: usize) -> Step {
         for child in self.children(me) {
             if child.role == (Role::Temporary { round }) {
-                wait_for(self.must_be_here(child.pid)?, libc::WEXITED)?;
+                wait_for(self.must_be_seen(me, child.pid)?, libc::WEXITED)?;
             }
         }
         Ok(())
@@ -206,19 +290,24 @@ impl<H: Hooks> Heritage<'_, H> {
         let ppid = me.map_or(INIT, |me| self.plan.births[me].pid);
         let zombies = &self.schedule.zombies;
         for zombie in zombies.get(&ppid).into_iter().flatten() {
-            wait_for(self.must_be_here(*zombie)?, libc::WEXITED | libc::WNOWAIT)?;
+            wait_for(self.must_be_seen(me, *zombie)?, libc::WEXITED | libc::WNOWAIT)?;
         }
         Ok(())
     }
 
-    fn verify(&self, birth: &Birth) -> Step {
+    fn verify(&self, me: Index) -> Step {
+        let birth = &self.plan.births[me];
         let sid = getsid(None).map_err(HelperError::system("getsid"))?;
         let found = [getppid(), getpgrp(), sid].map(nix::unistd::Pid::as_raw);
         let wanted = [birth.ppid, birth.pgid, birth.sid];
         for ((what, found), wanted) in
             ["parent", "process group", "session"].into_iter().zip(found).zip(wanted)
         {
-            let wanted = self.must_be_here(wanted)?;
+            let wanted = match (self.seen_by(Some(me), wanted), birth.inside) {
+                // Who is outside has no number there.
+                (None, Some(_)) if self.here(wanted).is_some() => 0,
+                (seen, _) => seen.ok_or(HelperError::NotHere(wanted))?,
+            };
             if found != wanted {
                 return Err(HelperError::Misplaced { what, found, wanted });
             }
@@ -230,6 +319,14 @@ impl<H: Hooks> Heritage<'_, H> {
 fn leave(code: i32) -> ! {
     // SAFETY: ends the process at once, as a forked child should: no handlers of its parent's run.
     unsafe { libc::_exit(code) }
+}
+
+/// Has children of the caller be in a PID namespace.
+fn have_children_in(path: &str) -> Step {
+    let namespace =
+        std::fs::File::open(path).map_err(HelperError::system(format!("open {path}")))?;
+    nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWPID)
+        .map_err(HelperError::system(format!("setns {path}")))
 }
 
 fn enter(pgid: Pid) -> Step {

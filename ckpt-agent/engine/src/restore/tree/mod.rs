@@ -5,7 +5,9 @@
 //! [`grow`] carries a plan out with real processes, in the job's init.
 
 mod birth;
+mod checked;
 mod error;
+mod inside;
 mod life;
 mod lineage;
 mod number_table;
@@ -17,7 +19,8 @@ mod turns;
 mod zombie;
 
 pub use birth::{BirthError, Grown, Here, Hooks, grow};
+pub use checked::plan;
 pub use error::HelperError;
 pub(in super::super) use life::end_with;
-pub use plan::{Birth, GroupStep, Index, Plan, Role, Round, plan};
+pub use plan::{Birth, GroupStep, Index, Plan, Role, Round};
 pub use recorded::TreeError;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::super::graph::{Pid, ProcessNode, ProcessState};
+use super::super::super::graph::{NumbersInside, Pid, ProcessNode, ProcessState};
+use super::inside::Inside;
 use super::lineage::{Lineage, Origin, trace};
 use super::recorded::{INIT, Recorded, TreeError};
 
@@ -17,6 +18,8 @@ pub struct Plan {
     pub births: Vec<Birth>,
     /// Births by init, in order.
     pub by_init: Vec<Index>,
+    /// Births by init into PID namespaces of the job's own.
+    pub inward_by_init: Vec<Index>,
     /// The ends of the temporary processes, in order.
     pub rounds: Vec<Round>,
     /// Whether init has to lead session 1.
@@ -44,6 +47,14 @@ pub struct Birth {
     pub early: Vec<Index>,
     /// Births after its setsid(2), or without one, in order.
     pub later: Vec<Index>,
+    /// Births, by one that is outside, into PID namespaces of the job's own, once all that are outside are there with their
+    /// groups. First processes of namespaces come first.
+    pub inward: Vec<Index>,
+    /// Its numbers in a PID namespace of the job's own.
+    pub inside: Option<NumbersInside>,
+    /// Of one that is born into such a namespace: the group, made outside, that it is born in where any process of the
+    /// namespace has come into that by its birth.
+    pub born_in: Option<Pid>,
     /// How it comes to its group. All founders act first, then all that join, then all that move.
     pub group: GroupStep,
     /// PR_SET_CHILD_SUBREAPER in the end.
@@ -94,18 +105,8 @@ pub struct Round {
     pub adopter: Option<Index>,
 }
 
-/// Works out how to rebuild a tree in a fresh PID namespace, whose init is process 1 and carries the
-/// plan out. Nothing else may be in that namespace.
-///
-/// The rules of the kernel behind it: fork(2) hands down session and group; setsid(2) fails for
-/// the leader of a group; setpgid(2) joins groups of the own session only, and not from a session
-/// leader; an orphan goes to the nearest living ancestor that is a subreaper, else to init
-/// (PR_SET_CHILD_SUBREAPER(2const)); a number is free when no process, group or session has it.
-///
-/// # Errors
-///
-/// Names the first process that cannot be rebuilt.
-pub fn plan(processes: &[ProcessNode]) -> Result<Plan, TreeError> {
+/// Works a plan out as [`plan`](super::plan()) does, without looking whether PID namespaces of the job's own come out right.
+pub(super) fn draft(processes: &[ProcessNode]) -> Result<Plan, TreeError> {
     let recorded = Recorded::new(processes)?;
     let lineage = trace(&recorded)?;
     Ok(Drafter::new(&recorded, &lineage).draft())
@@ -121,6 +122,7 @@ struct Drafter<'a> {
     groups: BTreeMap<Pid, Pid>,
     taken: BTreeSet<Pid>,
     next_free: Pid,
+    inside: Inside,
 }
 
 impl<'a> Drafter<'a> {
@@ -128,7 +130,8 @@ impl<'a> Drafter<'a> {
         let (indices, rounds) = (BTreeMap::new(), BTreeMap::new());
         let (plan, taken) = (Plan::default(), recorded.taken());
         let groups = recorded.iter().map(|node| (node.pgid, node.sid)).collect();
-        Self { recorded, lineage, plan, indices, rounds, groups, taken, next_free: INIT + 1 }
+        let (inside, next_free) = (Inside::of(recorded.iter()), INIT + 1);
+        Self { recorded, lineage, plan, indices, rounds, groups, taken, next_free, inside }
     }
 
     fn draft(mut self) -> Plan {
@@ -208,6 +211,9 @@ impl<'a> Drafter<'a> {
             role,
             early: Vec::new(),
             later: Vec::new(),
+            inward: Vec::new(),
+            inside: node.inside,
+            born_in: node.inside.and_then(|inside| self.inside.born_in(inside)),
             group: self.group_step(node),
             subreaper: node.subreaper,
         };
@@ -215,6 +221,10 @@ impl<'a> Drafter<'a> {
     }
 
     fn group_step(&self, node: &ProcessNode) -> GroupStep {
+        if node.inside.is_some_and(|inside| inside.pgid == 0) {
+            // It has been born in it, as the first process of its namespace has.
+            return GroupStep::Stay;
+        }
         let founds = node.pid != node.sid && self.groups.contains_key(&node.pid);
         match (founds, node.pgid) {
             (true, pgid) if pgid == node.pid => GroupStep::Found,
@@ -235,12 +245,12 @@ impl<'a> Drafter<'a> {
                 Some(leader) if leader.pgid == pgid => {}
                 Some(_) => {
                     let pid = self.free_number();
-                    let index = self.add_temporary(pid, sid, sid, INIT);
+                    let index = self.add_temporary(pid, self.inside.host(pgid, sid), sid, INIT);
                     self.plan.births[index].pgid = pgid;
                     self.plan.births[index].group = GroupStep::Join(pgid);
                 }
                 None => {
-                    let index = self.add_temporary(pgid, sid, sid, INIT);
+                    let index = self.add_temporary(pgid, self.inside.host(pgid, sid), sid, INIT);
                     self.plan.births[index].pgid = pgid;
                     self.plan.births[index].group = GroupStep::Found;
                 }
@@ -250,9 +260,11 @@ impl<'a> Drafter<'a> {
 
     /// A temporary process, forked by `host`, that ends in the round of `adopter`.
     fn add_temporary(&mut self, pid: Pid, host: Pid, sid: Pid, adopter: Pid) -> Index {
+        let forked_by = self.indices.get(&host).copied();
+        let of_host = forked_by.and_then(|host| self.plan.births[host].inside);
         let birth = Birth {
             pid,
-            forked_by: self.indices.get(&host).copied(),
+            forked_by,
             ppid: host,
             sid,
             pgid: sid,
@@ -260,6 +272,9 @@ impl<'a> Drafter<'a> {
             role: Role::Temporary { round: self.rounds[&adopter] },
             early: Vec::new(),
             later: Vec::new(),
+            inward: Vec::new(),
+            inside: of_host.map(|of_host| self.inside.temporary(pid, of_host)),
+            born_in: None,
             group: GroupStep::Stay,
             subreaper: false,
         };
@@ -268,8 +283,20 @@ impl<'a> Drafter<'a> {
 
     fn add(&mut self, birth: Birth, early: bool) -> Index {
         let index = self.plan.births.len();
+        let is_outside = |index: Index| self.plan.births[index].inside.is_none();
+        let is_inward = birth.inside.is_some() && birth.forked_by.is_none_or(is_outside);
+        let is_first = birth.inside.is_some_and(|inside| inside.is_first());
+        let place = |all: &[Index]| if is_first { 0 } else { all.len() };
         match birth.forked_by {
+            None if is_inward => {
+                let all = &mut self.plan.inward_by_init;
+                all.insert(place(all), index);
+            }
             None => self.plan.by_init.push(index),
+            Some(parent) if is_inward && !early => {
+                let all = &mut self.plan.births[parent].inward;
+                all.insert(place(all), index);
+            }
             Some(parent) if early => self.plan.births[parent].early.push(index),
             Some(parent) => self.plan.births[parent].later.push(index),
         }

@@ -117,6 +117,7 @@ impl Kernel {
                 comm: String::new(),
                 exit_signal: process.exit_signal,
                 subreaper: process.subreaper,
+                inside: None,
                 state: match process.zombie {
                     Some(status) => ProcessState::Zombie { status },
                     None => ProcessState::Alive,

@@ -122,13 +122,14 @@ fn turns(
 #[cfg(test)]
 mod tests {
     use super::super::super::super::graph::{ProcessNode, ProcessState};
-    use super::super::plan::plan;
+    use super::super::plan;
     use super::*;
 
     fn node(pid: Pid, ppid: Pid) -> ProcessNode {
         let (comm, state) = (String::new(), ProcessState::Alive);
         let (exit_signal, subreaper) = (libc::SIGCHLD, false);
-        ProcessNode { pid, ppid, pgid: 1, sid: 1, comm, exit_signal, subreaper, state }
+        let inside = None;
+        ProcessNode { pid, ppid, pgid: 1, sid: 1, comm, exit_signal, subreaper, state, inside }
     }
 
     fn order(nodes: &[ProcessNode], last: Pid) -> Vec<Pid> {

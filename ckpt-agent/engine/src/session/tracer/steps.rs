@@ -30,6 +30,10 @@ pub(super) enum Stage {
     Quiesced(Box<Quiesced>),
     Snapshot(Snapshot),
     Writing(Snapshot),
+    /// It is written while the job stands.
+    WritingFirst(Snapshot),
+    /// It has been, and the job is to be let go.
+    Written(Snapshot, Box<Outcome>),
     /// With the job, where it was not let go: it is to go on elsewhere.
     Sealed(Box<SealedCheckpoint>, Option<Snapshot>),
     /// The checkpoint is committed, and the job still stands.
@@ -42,7 +46,8 @@ impl Stage {
         match self {
             Self::Frozen(_) => Some(Step::Quiesce),
             Self::Quiesced(_) => Some(Step::Snapshot),
-            Self::Snapshot(_) => Some(Step::Resume),
+            Self::WritingFirst(_) => Some(Step::Snapshot),
+            Self::Snapshot(_) | Self::Written(..) => Some(Step::Resume),
             Self::Writing(_) => Some(Step::Write),
             Self::Sealed(..) | Self::Parked(_) => None,
         }
@@ -51,10 +56,14 @@ impl Stage {
     /// Whether the job stands still.
     pub(super) fn stands(&self) -> bool {
         match self {
-            Self::Frozen(_) | Self::Quiesced(_) | Self::Sealed(_, Some(_)) | Self::Parked(_) => {
-                true
+            Self::Frozen(_)
+            | Self::Quiesced(_)
+            | Self::WritingFirst(_)
+            | Self::Sealed(_, Some(_))
+            | Self::Parked(_) => true,
+            Self::Snapshot(snapshot) | Self::Writing(snapshot) | Self::Written(snapshot, _) => {
+                snapshot.stands()
             }
-            Self::Snapshot(snapshot) | Self::Writing(snapshot) => snapshot.stands(),
             Self::Sealed(_, None) => false,
         }
     }
@@ -192,7 +201,12 @@ impl Tracer {
         let Some(Stage::Quiesced(quiesced)) = self.take(number) else {
             return Err(out_of_order("quiesced"));
         };
-        let snapshot = quiesced.snapshot()?;
+        let mut snapshot = quiesced.snapshot()?;
+        if snapshot.must_stand() {
+            self.start_writing(number, &mut snapshot)?;
+            self.flight = Some((number, Stage::WritingFirst(snapshot)));
+            return Ok(());
+        }
         self.flight = Some((number, Stage::Snapshot(snapshot)));
         fault::point("snapshot");
         self.tell(AgentEvent::SnapshotTaken { checkpoint: number });
@@ -200,12 +214,18 @@ impl Tracer {
     }
 
     pub(super) fn resume(&mut self, number: u64) -> Result<(), EngineError> {
-        let Some(Stage::Snapshot(mut snapshot)) = self.take(number) else {
-            return Err(out_of_order("read"));
+        let (mut snapshot, outcome) = match self.take(number) {
+            Some(Stage::Snapshot(snapshot)) => (snapshot, None),
+            Some(Stage::Written(snapshot, outcome)) => (snapshot, Some(outcome)),
+            _ => return Err(out_of_order("read")),
         };
         let pause = snapshot.resume()?;
         self.touch(false);
-        self.flight = Some((number, Stage::Snapshot(snapshot)));
+        let stage = match outcome {
+            Some(outcome) => Stage::Written(snapshot, outcome),
+            None => Stage::Snapshot(snapshot),
+        };
+        self.flight = Some((number, stage));
         fault::point("resume");
         let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
         self.tell(AgentEvent::Resumed { checkpoint: number, pause_us });
@@ -213,9 +233,20 @@ impl Tracer {
     }
 
     pub(super) fn write(&mut self, number: u64) -> Result<(), EngineError> {
-        let Some(Stage::Snapshot(mut snapshot)) = self.take(number) else {
-            return Err(out_of_order("read"));
+        let mut snapshot = match self.take(number) {
+            Some(Stage::Snapshot(snapshot)) => snapshot,
+            Some(Stage::Written(snapshot, outcome)) => {
+                return self.seal(number, snapshot, *outcome);
+            }
+            _ => return Err(out_of_order("read")),
         };
+        self.start_writing(number, &mut snapshot)?;
+        self.flight = Some((number, Stage::Writing(snapshot)));
+        Ok(())
+    }
+
+    /// Has what was read written, on a thread of its own.
+    fn start_writing(&mut self, number: u64, snapshot: &mut Snapshot) -> Result<(), EngineError> {
         let mut data = snapshot.take_data().ok_or_else(|| out_of_order("read"))?;
         self.seen = std::mem::take(&mut data.context.seen);
         // What was read in vain, since the files have changed: let go now that the job runs.
@@ -229,41 +260,64 @@ impl Tracer {
         let own = *self.first_written.get_or_insert(number);
         let events = self.events.clone();
         writer::start(data, watch, (job_dir, self.name.clone()), number, own, requests, events)
-            .map_err(|error| EngineError::system("start", "the writer", error))?;
-        self.flight = Some((number, Stage::Writing(snapshot)));
-        Ok(())
+            .map_err(|error| EngineError::system("start", "the writer", error))
     }
 
     /// The writer has come to its end. A checkpoint that was abandoned meanwhile is dropped with it.
     pub fn written(&mut self, number: u64, outcome: Outcome) {
         // What was abandoned is gone, and the image that was being written is dropped with its outcome.
-        let Some(Stage::Writing(mut snapshot)) = self.take(number) else { return };
+        let (step, snapshot) = match self.take(number) {
+            Some(Stage::Writing(snapshot)) => (Step::Write, snapshot),
+            Some(Stage::WritingFirst(snapshot)) => (Step::Snapshot, snapshot),
+            Some(other) => {
+                self.flight = Some((number, other));
+                return;
+            }
+            None => return,
+        };
+        self.step(number, step, |tracer, number| match (step, outcome) {
+            (Step::Snapshot, Ok(sealed)) => {
+                let stage = Stage::Written(snapshot, Box::new(Ok(sealed)));
+                tracer.flight = Some((number, stage));
+                fault::point("snapshot");
+                tracer.tell(AgentEvent::SnapshotTaken { checkpoint: number });
+                Ok(())
+            }
+            (_, outcome) => tracer.seal(number, snapshot, outcome),
+        });
+    }
+
+    /// What was written is complete.
+    fn seal(
+        &mut self,
+        number: u64,
+        mut snapshot: Snapshot,
+        outcome: Outcome,
+    ) -> Result<(), EngineError> {
         let whole = snapshot.is_whole();
         snapshot.drop_snapshot_processes();
         let standing = snapshot.stands().then_some(snapshot);
-        self.step(number, Step::Write, |tracer, number| {
-            let outcome = outcome.map_err(|(error, last)| {
-                doing::take_over(last);
-                error
-            });
-            // Then what was read may be anything, and so may an error be.
-            let outcome = if whole { outcome } else { Err(EngineError::CopyKilled) };
-            let (sealed, summary, warnings) = outcome?;
-            tracer.flight = Some((number, Stage::Sealed(Box::new(sealed), standing)));
-            fault::point("seal");
-            for warning in warnings {
-                tracer.warn(warning);
-            }
-            let summary = ImageSummary {
-                processes: summary.processes,
-                bytes: summary.bytes,
-                stored_bytes: summary.stored_bytes,
-                files: summary.files,
-                connections: summary.connections,
-            };
-            tracer.tell(AgentEvent::Written { checkpoint: number, summary });
-            Ok(())
+        let outcome = outcome.map_err(|(error, last)| {
+            doing::take_over(last);
+            error
         });
+        // Then what was read may be anything, and so may an error be.
+        let outcome = if whole { outcome } else { Err(EngineError::CopyKilled) };
+        let (sealed, summary, warnings) = outcome?;
+        self.flight = Some((number, Stage::Sealed(Box::new(sealed), standing)));
+        fault::point("seal");
+        for warning in warnings {
+            self.warn(warning);
+        }
+        let summary = ImageSummary {
+            processes: summary.processes,
+            bytes: summary.bytes,
+            stored_bytes: summary.stored_bytes,
+            files: summary.files,
+            connections: summary.connections,
+        };
+        self.tell(AgentEvent::Written { checkpoint: number, summary });
+        Ok(())
     }
 
     pub(super) fn commit(&mut self, number: u64, record: &CommitRecord) -> Result<(), EngineError> {

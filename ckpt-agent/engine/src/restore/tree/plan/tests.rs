@@ -1,9 +1,8 @@
 use proptest::prelude::*;
 
-use super::super::super::super::graph::{Pid, ProcessNode, ProcessState};
+use super::super::super::super::graph::{NumbersInside, Pid, ProcessNode, ProcessState};
 use super::super::simulator::Kernel;
-use super::super::{Role, TreeError};
-use super::plan;
+use super::super::{GroupStep, Role, TreeError, plan};
 
 /// One event of a history; numbers choose among the living processes.
 #[derive(Debug, Clone)]
@@ -131,7 +130,8 @@ proptest! {
 
 fn node(pid: Pid, ppid: Pid, pgid: Pid, sid: Pid) -> ProcessNode {
     let (comm, state) = (String::new(), ProcessState::Alive);
-    ProcessNode { pid, ppid, pgid, sid, comm, exit_signal: libc::SIGCHLD, subreaper: false, state }
+    let (exit_signal, inside) = (libc::SIGCHLD, None);
+    ProcessNode { pid, ppid, pgid, sid, comm, exit_signal, subreaper: false, state, inside }
 }
 
 #[test]
@@ -173,4 +173,63 @@ fn large_trees_are_planned_quickly() {
     let begun = std::time::Instant::now();
     assert_eq!(plan(&nodes).map(|plan| plan.births.len() >= nodes.len()), Ok(true));
     assert!(begun.elapsed().as_secs() < 10, "took {:?}", begun.elapsed());
+}
+
+fn inside(node: ProcessNode, pid: Pid, pgid: Pid, sid: Pid) -> ProcessNode {
+    ProcessNode { inside: Some(NumbersInside { namespace: 0, pid, pgid, sid }), ..node }
+}
+
+#[test]
+fn who_is_inside_is_born_there() {
+    // A group and a session from outside, a group and a session made inside, and an orphan whose group's leader has ended.
+    let nodes = [
+        node(5, 1, 5, 5),
+        node(6, 5, 6, 5),
+        inside(node(7, 6, 6, 5), 1, 0, 0),
+        inside(node(8, 7, 6, 5), 2, 0, 0),
+        inside(node(9, 7, 9, 9), 3, 3, 3),
+        inside(node(10, 7, 12, 9), 4, 6, 3),
+        inside(node(11, 7, 13, 5), 5, 7, 0),
+    ];
+    let plan = plan(&nodes).unwrap();
+    let of = |pid: Pid| plan.births.iter().find(|birth| birth.pid == pid).unwrap();
+    let first = of(7);
+    assert_eq!(of(6).inward.len(), 1);
+    assert_eq!((first.born_in, first.group), (Some(6), GroupStep::Stay));
+    assert_eq!(of(8).group, GroupStep::Stay);
+    // Their leaders have ended inside, too, and have their numbers there.
+    for (pid, own) in [(12, 6), (13, 7)] {
+        let leader = of(pid);
+        assert!(matches!(leader.role, Role::Temporary { .. }));
+        assert_eq!(leader.inside.map(|inside| inside.pid), Some(own));
+    }
+    // Whose end makes the first process adopt the orphan is inside, with a number that nobody has.
+    let by = &plan.births[of(10).forked_by.unwrap()];
+    assert!(by.inside.is_some_and(|inside| ![1, 2, 3, 4, 5, 6, 7].contains(&inside.pid)));
+    assert!([5, 6].into_iter().all(|pid| of(pid).inside.is_none()));
+}
+
+#[test]
+fn first_processes_are_born_before_others_from_outside() {
+    let nodes =
+        [node(5, 1, 5, 5), inside(node(6, 5, 5, 5), 2, 0, 0), inside(node(7, 5, 5, 5), 1, 0, 0)];
+    let plan = plan(&nodes).unwrap();
+    let inward: Vec<Pid> =
+        plan.births[0].inward.iter().map(|index| plan.births[*index].pid).collect();
+    assert_eq!(inward, [7, 6]);
+}
+
+#[test]
+fn a_namespace_without_its_first_process_is_none() {
+    let parent = || node(5, 1, 5, 5);
+    for nodes in [
+        vec![parent(), inside(node(6, 5, 5, 5), 2, 0, 0)],
+        vec![parent(), inside(node(6, 5, 5, 5), 1, 0, 0), inside(node(7, 6, 5, 5), 1, 0, 0)],
+        vec![parent(), inside(node(6, 5, 5, 5), 1, 0, 0), node(7, 6, 5, 5)],
+        vec![parent(), inside(node(6, 5, 5, 5), 1, -1, 0)],
+        // Born before its parent's setsid(2), in whose session it still is.
+        vec![parent(), node(6, 5, 6, 6), inside(node(7, 6, 5, 5), 1, 0, 0)],
+    ] {
+        assert!(plan(&nodes).is_err(), "{nodes:?}");
+    }
 }
