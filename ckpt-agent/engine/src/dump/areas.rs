@@ -177,7 +177,9 @@ fn plan_file(
     windows: &mut Vec<Window>,
 ) -> Result<Plan> {
     let (path, deleted) = mapping.path();
-    if let Some(inode) = segments::number(mapping).and_then(|at| segments::inode(context, host_pid, at)) {
+    if let Some(inode) =
+        segments::number(mapping).and_then(|at| segments::inode(context, host_pid, at))
+    {
         windows.push(Window { inode, host_pid, mapping: mapping.clone() });
         return Ok(Plan::Shared(inode));
     }
