@@ -206,7 +206,11 @@ async fn renew(object: &Object, said: &Said, has_lapsed: bool) -> Result<(), Buc
         None if has_lapsed => return Err(BucketError::Lapsed),
         None => PutMode::Create,
     };
-    put(object, said, mode).await.map(drop)
+    match put(object, said, mode).await? {
+        true => Ok(()),
+        // It has changed since it was looked at: the next look tells to whom.
+        false => Err(BucketError::Lapsed),
+    }
 }
 
 fn path(object: &Object) -> Path {

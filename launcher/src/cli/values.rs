@@ -27,6 +27,8 @@ const NO_TIME: &str = "not a time, as in 90, 90s, 15m, 1h30m or 2d";
 fn time(text: &str) -> Result<Duration, String> {
     let span = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|_| NO_TIME.to_owned()),
+        // Months, to those who know; to all others they look like minutes.
+        Err(_) if text.contains('M') => Err("M is no unit: m is for minutes".to_owned()),
         Err(_) => humantime::parse_duration(text).map_err(|_| NO_TIME.to_owned()),
     }?;
     if span > YEAR { Err("must be a year at most".to_owned()) } else { Ok(span) }
@@ -154,7 +156,9 @@ mod tests {
         {
             assert_eq!(time_span(text).unwrap(), Duration::from_secs(seconds));
         }
-        for text in ["0s", "0.5", "-1", "nan", "inf", "", "m", "400d", "99999999999999999999d"] {
+        for text in
+            ["0s", "0.5", "-1", "nan", "inf", "", "m", "5M", "400d", "99999999999999999999d"]
+        {
             time_span(text).unwrap_err();
         }
         assert_eq!([seconds("0.25"), seconds("250ms")], [Ok(0.25), Ok(0.25)]);

@@ -408,7 +408,7 @@ impl Identity {
         let client = self.credentials().client_of(Pinned::Key(key.clone()))?;
         let address = address.to_string();
         let stream = connect(&address).await?;
-        precedence.apply(&stream)?;
+        precedence.apply(&stream);
         let (_, connection) = greet(stream, &address, &role, &client, &greeting).await?;
         Ok(connection.retype())
     }

@@ -1,9 +1,7 @@
 //! Whose packets go first where they wait for the same network.
 
-use super::TransportError;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{Ipv4Tos, Ipv6TClass, Priority};
-use std::net::IpAddr;
 use tokio::net::TcpStream;
 
 /// What is sent over a connection, beside what jobs send.
@@ -24,23 +22,21 @@ const BULK: i32 = 2;
 const LOWER_EFFORT: i32 = 1 << 2;
 
 impl Precedence {
-    /// From now on.
-    ///
-    /// # Errors
-    /// Where the kernel refuses.
-    pub(super) fn apply(self, stream: &TcpStream) -> Result<(), TransportError> {
+    /// From now on. Where the kernel refuses a mark, packets are sent without it.
+    pub(super) fn apply(self, stream: &TcpStream) {
         if self == Self::Equal {
-            return Ok(());
+            return;
         }
-        let peer =
-            stream.peer_addr().map_err(TransportError::io("find the other side's address"))?;
-        let marked = match peer.ip() {
-            IpAddr::V4(_) => setsockopt(stream, Ipv4Tos, &LOWER_EFFORT),
-            IpAddr::V6(_) => setsockopt(stream, Ipv6TClass, &LOWER_EFFORT),
+        let is_four = stream.peer_addr().is_ok_and(|peer| peer.is_ipv4());
+        let marked = match is_four {
+            true => setsockopt(stream, Ipv4Tos, &LOWER_EFFORT),
+            false => setsockopt(stream, Ipv6TClass, &LOWER_EFFORT),
         };
         // The mark of IPv4 sets the priority, too: to an ordinary one.
-        let marked = marked.and_then(|()| setsockopt(stream, Priority, &BULK));
-        marked.map_err(|errno| TransportError::io("let others go first")(errno.into()))
+        let sent_last = setsockopt(stream, Priority, &BULK);
+        if let Err(error) = marked.and(sent_last) {
+            tracing::debug!(%error, "packets have no mark");
+        }
     }
 }
 
@@ -55,9 +51,9 @@ mod tests {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address).await else { continue };
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            Precedence::Equal.apply(&stream).unwrap();
+            Precedence::Equal.apply(&stream);
             assert_eq!(getsockopt(&stream, Priority).unwrap(), 0);
-            Precedence::Behind.apply(&stream).unwrap();
+            Precedence::Behind.apply(&stream);
             assert_eq!(getsockopt(&stream, Priority).unwrap(), BULK);
             let mark = match address.starts_with('[') {
                 true => getsockopt(&stream, Ipv6TClass).unwrap(),

@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::IpcIdentity;
+use super::super::sys::restrained::Restrained;
 
 /// Objects that are made and thrown away on the way to a number.
 const MOST_TRIES: u32 = 1 << 20;
@@ -31,6 +32,9 @@ pub fn create(
     remove: impl Fn(i32) -> nix::Result<()>,
 ) -> Result<()> {
     let number = identity.number;
+    // Another effective user and back gives this thread all capabilities that it may have (capabilities(7)), of which the caller
+    // may do without some: they go again with this.
+    let _as_before = Restrained::begin(&[])?;
     let unfit = |what: &str| EngineError::Unfit {
         what: format!("{} {number} {what}", kind.name),
         way_out: "use a kernel with CONFIG_CHECKPOINT_RESTORE".into(),

@@ -139,6 +139,12 @@ pub enum CopyError {
 }
 
 impl CopyError {
+    /// Whether this may be of packets that never had their turn: here, or at the other side, which hears nothing for too long and
+    /// says so.
+    pub(super) fn may_be_starved(&self) -> bool {
+        matches!(self, Self::Dial(_) | Self::Gone | Self::Stuck | Self::Silent(_) | Self::Told(_))
+    }
+
     /// For `map_err`: what was to be done with which file.
     pub fn file(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File { action, path: path.as_ref().to_owned(), source }

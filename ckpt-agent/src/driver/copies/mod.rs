@@ -58,6 +58,8 @@ pub use own_files::{LIST, as_user, checkpoints, misplaced, place, prune};
 const SILENCE: Duration = Duration::from_secs(20);
 /// Verifying and fsync may take longer.
 const STORING: Duration = Duration::from_secs(300);
+/// How long it may take until a partner says what it lacks, where all else goes first.
+const WANTING: Duration = Duration::from_secs(30);
 
 /// Sends an image to a partner, until it is durable there. What jobs send goes first; if they leave no room at all, the copy
 /// begins anew and takes its share.
@@ -72,8 +74,8 @@ pub async fn offer(
     checkpoint: CheckpointNumber,
 ) -> Result<(), CopyError> {
     match offer_with(peers, node, key, (folder, checkpoint), Precedence::Behind).await {
-        // A receiver that hears nothing for so long goes sooner than the sender gives up.
-        Err(CopyError::Stuck | CopyError::Gone) => {
+        Err(error) if error.may_be_starved() => {
+            tracing::debug!(%error, %node, "a copy begins anew, equal to all else");
             offer_with(peers, node, key, (folder, checkpoint), Precedence::Equal).await
         }
         done => done,
@@ -94,7 +96,8 @@ async fn offer_with(
     let (key, all) = (key.clone(), files.clone());
     let offer = PeerMessage::Offer { transfer, key, checkpoint, files: all, grant };
     carry::send(&link, offer, Vec::new()).await?;
-    let wanted = match carry::receive(&mut link, STORING).await? {
+    let limit = if precedence == Precedence::Behind { WANTING } else { STORING };
+    let wanted = match carry::receive(&mut link, limit).await? {
         (PeerMessage::Want { paths, .. }, _) => paths,
         (other, _) => return Err(CopyError::unexpected(&other)),
     };

@@ -63,7 +63,10 @@ pub fn run_from(
         }
         return End::CutOff(status);
     }
-    let (status, _) = kept::settle(context, store, status, last);
+    let (status, left) = kept::settle(context, store, status, last);
+    if left == kept::Left::Checkpoint {
+        eprintln!("ckptd: its checkpoints go with the allocation");
+    }
     End::Of(kept::End::Of(status))
 }
 

@@ -53,7 +53,10 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
         let by = ["mpirun".into(), "-n".into(), ranks.to_string().into()];
         arguments.run.command.splice(0..0, by);
     }
-    run::refuse_early(&arguments.run.command, sharing)?;
+    // What a store has goes on with the command that it was run with.
+    if arguments.run.store.store.is_none() {
+        run::refuse_early(&arguments.run.command, sharing)?;
+    }
     // Without a store, what is told at the end is for the job, unless it is asked for.
     let kept = arguments.run.store.take();
     let is_awaited = kept.store.is_some() || arguments.run.options.checkpoint_on.is_some();

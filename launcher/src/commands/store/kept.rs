@@ -110,30 +110,41 @@ fn begin(
     restart::perform(context, &arguments)
 }
 
-/// Keeps a job that has ended with this status, or removes what was kept of it, where it ended well. `true`: it is not needed
-/// here any more.
+/// What there is here of a job that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing that is needed: the store has it, or it has ended well.
+    Nothing,
+    /// A checkpoint that could not be kept in the store.
+    Checkpoint,
+    /// What is no use to go on from.
+    Record,
+}
+
+/// Keeps a job that has ended with this status, or removes what was kept of it, where it ended well. Also tells what is here
+/// of it still.
 pub fn settle(
     context: &Context,
     store: &Store,
     status: Result<u8, Failure>,
     last: &LastCheckpoint,
-) -> (Result<u8, Failure>, bool) {
+) -> (Result<u8, Failure>, Left) {
     if let (Ok(0), false) = (&status, last.is_taken()) {
         let removed = store.remove();
-        let is_done = removed.is_ok();
-        return (removed.and(status), is_done);
+        let left = if removed.is_ok() { Left::Nothing } else { Left::Record };
+        return (removed.and(status), left);
     }
     if !last.is_taken() && !has_checkpoint(context, store.here()) {
-        return (status, false);
+        return (status, Left::Record);
     }
     match store.keep(context) {
-        Ok(()) => (status, true),
+        Ok(()) => (status, Left::Nothing),
         // The job's own end is what is told then; where it was not to end, the loss is.
         Err(error) if !last.is_taken() => {
             eprintln!("ckptd: {error}");
-            (status, false)
+            (status, Left::Checkpoint)
         }
-        Err(error) => (Err(error), false),
+        Err(error) => (Err(error), Left::Checkpoint),
     }
 }
 
@@ -202,13 +213,14 @@ pub fn perform(context: &Context, mut arguments: RunArguments) -> Result<u8, Fai
         );
         return status;
     }
-    let (status, is_done) = settle(context, &store, status, &awaited.last);
-    if is_done {
-        forget(context, store.here());
-    } else if has_checkpoint(context, store.here()) {
-        // It could not be kept there.
-        let resume = context.resume_command(store.here());
-        eprintln!("ckptd: job {} is here; resume with: {resume}", store.here());
+    let (status, left) = settle(context, &store, status, &awaited.last);
+    match left {
+        Left::Nothing => forget(context, store.here()),
+        Left::Checkpoint => {
+            let resume = context.resume_command(store.here());
+            eprintln!("ckptd: job {} is here; resume with: {resume}", store.here());
+        }
+        Left::Record => {}
     }
     status
 }

@@ -19,7 +19,7 @@ const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/guides/sch
 const LIMIT: &str = "230m";
 
 /// How long a run has that is cut off.
-const CUT_OFF: &str = "4s";
+const CUT_OFF: &str = "12s";
 
 /// The lines of code below that heading of the guide.
 fn script(heading: &str) -> Result<String, Failure> {

@@ -99,7 +99,7 @@ impl Own {
             }
         };
         let NamespaceContent::User { uids, gids, .. } = users else { return Ok(()) };
-        let is_known = |(user, group): (u32, u32)| has(uids, user) && has(gids, group);
+        let is_known = |(user, group): (u32, u32)| is_told(uids, user) && is_told(gids, group);
         match told.identities().all(|one| is_known(one.owner) && is_known(one.creator)) {
             true => Ok(()),
             false => {
@@ -112,6 +112,15 @@ impl Own {
 
 fn is_ipc(content: &NamespaceContent) -> bool {
     content.flag() == libc::CLONE_NEWIPC
+}
+
+/// What the kernel shows of a number that a user namespace has none for (proc_sys_kernel(5), overflowuid).
+const UNKNOWN: u32 = 65_534;
+
+/// Whether this is a number of that namespace, and not what stands for one that has none there.
+fn is_told(ranges: &[IdRange], number: u32) -> bool {
+    let has_all = matches!(ranges, [IdRange(0, 0, u32::MAX)]);
+    has(ranges, number) && (number != UNKNOWN || has_all)
 }
 
 fn has(ranges: &[IdRange], number: u32) -> bool {
@@ -127,6 +136,7 @@ mod tests {
         let ranges = [IdRange(0, 1000, 1), IdRange(10, 2000, 5)];
         assert!(has(&ranges, 0) && has(&ranges, 10) && has(&ranges, 14));
         assert!(!has(&ranges, 1) && !has(&ranges, 9) && !has(&ranges, 15) && !has(&[], 0));
-        assert!(has(&[IdRange(0, 0, u32::MAX)], 65_534));
+        assert!(is_told(&[IdRange(0, 0, u32::MAX)], 65_534));
+        assert!(!is_told(&[IdRange(0, 100_000, 65_536)], 65_534));
     }
 }

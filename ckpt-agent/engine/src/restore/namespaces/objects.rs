@@ -4,11 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, getegid, geteuid};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, setgroups};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{
@@ -183,10 +186,10 @@ fn inside(
         }
         ForkResult::Parent { child } => {
             drop(tell);
-            let mut text = String::new();
-            let heard = File::from(hear).read_to_string(&mut text);
+            let text = hear_out(child, File::from(hear));
             let ended = wait(child).map_err(failed("wait"))?;
-            heard.map_err(|error| EngineError::system("read", "a child of the init", error))?;
+            let text =
+                text.map_err(|error| EngineError::system("read", "a child of the init", error))?;
             for line in text.split('\0').filter_map(|line| line.strip_prefix('w')) {
                 context.warn(line);
             }
@@ -203,6 +206,36 @@ fn inside(
                     .into(),
             })
         }
+    }
+}
+
+/// The longest that a child has to say.
+const LONGEST: usize = 1 << 20;
+/// Between two looks whether it stands.
+const LOOK: u16 = 200;
+
+/// What a child says until its end. Whoever may send it signals could stop it for ever: then it is killed.
+fn hear_out(child: Pid, mut from: File) -> std::io::Result<String> {
+    let (mut text, mut room) = (Vec::new(), [0_u8; 4096]);
+    loop {
+        let mut ready = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut ready, LOOK) {
+            Ok(0) => {
+                let state = waitpid(child, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED));
+                if matches!(state, Ok(WaitStatus::Stopped(..))) {
+                    let _ = kill(child, Signal::SIGKILL);
+                }
+                continue;
+            }
+            Err(Errno::EINTR) => continue,
+            Err(errno) => return Err(errno.into()),
+            Ok(_) => {}
+        }
+        let length = from.read(&mut room)?;
+        if length == 0 || text.len() + length > LONGEST {
+            return Ok(String::from_utf8_lossy(&text).into_owned());
+        }
+        text.extend_from_slice(&room[..length]);
     }
 }
 
@@ -228,19 +261,20 @@ fn enter(pid: i32) -> Result<()> {
     let own = own.map_err(|error| EngineError::system("readlink", "/proc/self/ns/user", error))?;
     let others = own.to_str() != Some(user_name(&users)?.as_str());
     if others {
+        match setgroups(&[]) {
+            // A user's own groups are no more than the user has.
+            Ok(()) | Err(Errno::EPERM) => {}
+            Err(errno) => return Err(failed("setgroups")(errno)),
+        }
         setns(users, CloneFlags::CLONE_NEWUSER).map_err(failed("setns"))?;
     }
     setns(namespace, CloneFlags::CLONE_NEWIPC).map_err(failed("setns"))?;
-    if others {
-        become_known()?;
-        // It writes to its own memory, which is its user's again.
-        prctl::set_dumpable(true).map_err(failed("PR_SET_DUMPABLE"))?;
-    }
-    Ok(())
+    if others { become_inner() } else { Ok(()) }
 }
 
-/// Whoever has no number in this user namespace becomes its first user: nothing there is made by somebody outside.
-fn become_known() -> Result<()> {
+/// Becomes root of this user namespace, or where it has none its first user: nothing there is made by somebody outside. By that,
+/// nobody may trace this process (PR_SET_DUMPABLE): the user has all rights in there, and this is root's init's memory.
+fn become_inner() -> Result<()> {
     let map = |name: &str| -> Result<Vec<IdRange>> {
         let path = format!("/proc/self/{name}");
         let text = std::fs::read_to_string(&path);
@@ -248,22 +282,27 @@ fn become_known() -> Result<()> {
         Ok(text.lines().filter_map(IdRange::of_line).collect())
     };
     let (users, groups) = (map("uid_map")?, map("gid_map")?);
+    let (Some(user), Some(group)) = (inner(&users), inner(&groups)) else {
+        return Err(damaged("objects in a user namespace that has no users"));
+    };
+    // Whoever keeps all numbers keeps being traceable.
+    prctl::set_dumpable(false)
+        .map_err(|errno| EngineError::system("PR_SET_DUMPABLE", "a child of the init", errno))?;
     // The group first: afterwards there may be no right to change it.
-    if let Some(group) = needed(&groups, getegid().as_raw()) {
-        let failed = |errno| EngineError::system("setgid", format!("group {group}"), errno);
-        nix::unistd::setgid(Gid::from_raw(group)).map_err(failed)?;
-    }
-    if let Some(user) = needed(&users, geteuid().as_raw()) {
-        let failed = |errno| EngineError::system("setuid", format!("user {user}"), errno);
-        nix::unistd::setuid(Uid::from_raw(user)).map_err(failed)?;
-    }
-    Ok(())
+    let failed = |errno| EngineError::system("setresgid", format!("group {group}"), errno);
+    let id = Gid::from_raw(group);
+    nix::unistd::setresgid(id, id, id).map_err(failed)?;
+    let failed = |errno| EngineError::system("setresuid", format!("user {user}"), errno);
+    let id = Uid::from_raw(user);
+    nix::unistd::setresuid(id, id, id).map_err(failed)
 }
 
-/// The number to become, where the own one is none of these.
-fn needed(ranges: &[IdRange], own: u32) -> Option<u32> {
-    let first = ranges.first().map(|IdRange(first, ..)| *first);
-    first.filter(|_| !ranges.iter().any(|range| range.has(own)))
+/// The number to become: root's, which keeps all rights in there, else the first.
+fn inner(ranges: &[IdRange]) -> Option<u32> {
+    match ranges.iter().any(|range| range.has(0)) {
+        true => Some(0),
+        false => ranges.first().map(|IdRange(first, ..)| *first),
+    }
 }
 
 #[cfg(test)]
@@ -291,11 +330,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_becomes_the_first_user() {
-        let ranges = [IdRange(5, 1000, 2), IdRange(0, 2000, 1)];
-        assert_eq!(needed(&ranges, 65_534), Some(5));
-        assert_eq!(needed(&ranges, 6), None);
-        assert_eq!(needed(&ranges, 0), None);
-        assert_eq!(needed(&[], 0), None);
+    fn somebody_inside_is_root_or_the_first_user() {
+        assert_eq!(inner(&[IdRange(5, 1000, 2), IdRange(0, 2000, 1)]), Some(0));
+        assert_eq!(inner(&[IdRange(0, 100_000, 65_536)]), Some(0));
+        assert_eq!(inner(&[IdRange(5, 1000, 2), IdRange(9, 2000, 1)]), Some(5));
+        assert_eq!(inner(&[]), None);
     }
 }
