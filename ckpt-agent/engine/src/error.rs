@@ -172,6 +172,12 @@ impl EngineError {
 }
 
 impl EngineError {
+    /// A mapping of a process, as the job numbers it, that appeared between the survey and the freeze.
+    pub fn rearranged(pid: Pid) -> Self {
+        let what = format!("process {pid}: its memory was being rearranged");
+        Self::Refused(Refusal::passing(what, "the next checkpoint will take it"))
+    }
+
     /// The error, with the last thing that its thread had begun where it does not name what it was about itself.
     pub fn with_place(&self, last: Option<Activity>) -> String {
         match (self, last) {

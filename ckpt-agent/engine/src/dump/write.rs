@@ -207,10 +207,7 @@ fn write_process(
         let flags = around(&smaps, mapping.start, mapping.end);
         let is_copied = !shows_itself && flags.is_some_and(is_not_inherited);
         if is_copied && !data.knows_not_inherited(host_pid, mapping) {
-            return Err(EngineError::odd(
-                format!("process {}", image.pid),
-                "its memory was being rearranged; the next checkpoint will take it",
-            ));
+            return Err(EngineError::rearranged(image.pid));
         }
         let special = data.as_it_ran(host_pid, mapping);
         // The snapshot process sees the same files, and is there for certain.

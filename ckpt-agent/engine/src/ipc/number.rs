@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::IpcIdentity;
+use super::super::sys::prctl;
 use super::super::sys::restrained::Restrained;
 
 /// Objects that are made and thrown away on the way to a number.
@@ -67,12 +68,21 @@ fn as_creator<T>(creator: (u32, u32), make: impl FnOnce() -> T) -> T {
     // An impossible number changes nothing and tells what is: whose files are made meanwhile.
     let (file_user, file_group) =
         (setfsuid(Uid::from_raw(u32::MAX)), setfsgid(Gid::from_raw(u32::MAX)));
+    // Each change makes whoever was not traceable what fs.suid_dumpable says (kernel/cred.c, commit_creds).
+    let may_be_traced = prctl::is_dumpable().unwrap_or(false);
+    let as_before = || {
+        if !may_be_traced {
+            let _ = prctl::set_dumpable(false);
+        }
+    };
     // Whoever may not be this user makes it as himself.
     let _ = setegid(Gid::from_raw(creator.1));
     let _ = seteuid(Uid::from_raw(creator.0));
+    as_before();
     let made = make();
     let _ = seteuid(user);
     let _ = setegid(group);
+    as_before();
     setfsgid(file_group);
     setfsuid(file_user);
     made

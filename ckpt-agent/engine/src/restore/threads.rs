@@ -147,10 +147,15 @@ fn make_if(
 
 /// A thread with any number.
 fn make_any(leader: &mut Remote<'_>, counter: &Counter) -> Result<StoppedThread> {
+    make_seen(leader, counter).map(|(_, made)| made)
+}
+
+/// The same, and what number its process sees.
+fn make_seen(leader: &mut Remote<'_>, counter: &Counter) -> Result<(u64, StoppedThread)> {
     // No stack, no cells to be written, no thread pointer: zeros in any order.
-    let (_, made) = leader.give_birth("clone", libc::SYS_clone, &[THREAD_FLAGS])?;
+    let (seen, made) = leader.give_birth("clone", libc::SYS_clone, &[THREAD_FLAGS])?;
     counter.note(made.tid());
-    Ok(made)
+    Ok((seen, made))
 }
 
 /// Ends a thread that has done nothing yet.
@@ -196,9 +201,13 @@ fn make_after_the_last(
     loop {
         inside.map(LastInside::tell).transpose()?;
         tell_last(wanted)?;
-        if let Some(made) = make_if(leader, wanted, &counter)? {
+        // What the call answers is the number that the caller sees.
+        let (seen, made) = make_seen(leader, &counter)?;
+        let is_inside = inside.is_none_or(|inside| u64::try_from(inside.wanted) == Ok(seen));
+        if made.tid() == wanted && is_inside {
             return Ok(made);
         }
+        end(made, leader.entry_point())?;
         if begun.elapsed() > LONGEST_TAKEN {
             return Err(EngineError::odd("clone", format!("another thread than {wanted}")));
         }

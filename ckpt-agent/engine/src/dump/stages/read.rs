@@ -513,10 +513,8 @@ impl Quiesced {
                 |known: &Mapping| known.start <= mapping.start && mapping.end <= known.end;
             let there = around(&inherited, mapping.start, mapping.end).is_some();
             if !there && !known.iter().any(covered) {
-                return Err(EngineError::odd(
-                    format!("process {host_pid}"),
-                    "its memory was being rearranged; the next checkpoint will take it",
-                ));
+                let pid = self.nodes.get(&host_pid).map_or(host_pid, |node| node.pid);
+                return Err(EngineError::rearranged(pid));
             }
         }
         let mut pagemap = Pagemap::of(host_pid, page)?;

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, setgroups};
 
 use super::super::super::error::{EngineError, Result};
@@ -221,7 +221,8 @@ fn hear_out(child: Pid, mut from: File) -> std::io::Result<String> {
         let mut ready = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
         match poll(&mut ready, LOOK) {
             Ok(0) => {
-                let state = waitpid(child, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED));
+                // Its end is for `wait`.
+                let state = waitid(Id::Pid(child), WaitPidFlag::WNOHANG | WaitPidFlag::WSTOPPED);
                 if matches!(state, Ok(WaitStatus::Stopped(..))) {
                     let _ = kill(child, Signal::SIGKILL);
                 }
@@ -241,8 +242,9 @@ fn hear_out(child: Pid, mut from: File) -> std::io::Result<String> {
 
 fn wait(child: Pid) -> nix::Result<WaitStatus> {
     loop {
-        match waitpid(child, None) {
+        match waitpid(child, Some(WaitPidFlag::WUNTRACED)) {
             Err(Errno::EINTR) => {}
+            Ok(WaitStatus::Stopped(..)) => drop(kill(child, Signal::SIGKILL)),
             ended => return ended,
         }
     }
@@ -285,16 +287,16 @@ fn become_inner() -> Result<()> {
     let (Some(user), Some(group)) = (inner(&users), inner(&groups)) else {
         return Err(damaged("objects in a user namespace that has no users"));
     };
-    // Whoever keeps all numbers keeps being traceable.
-    prctl::set_dumpable(false)
-        .map_err(|errno| EngineError::system("PR_SET_DUMPABLE", "a child of the init", errno))?;
     // The group first: afterwards there may be no right to change it.
     let failed = |errno| EngineError::system("setresgid", format!("group {group}"), errno);
     let id = Gid::from_raw(group);
     nix::unistd::setresgid(id, id, id).map_err(failed)?;
     let failed = |errno| EngineError::system("setresuid", format!("user {user}"), errno);
     let id = Uid::from_raw(user);
-    nix::unistd::setresuid(id, id, id).map_err(failed)
+    nix::unistd::setresuid(id, id, id).map_err(failed)?;
+    // Whoever keeps all numbers is as traceable as before, and whoever does not as fs.suid_dumpable says.
+    let failed = |errno| EngineError::system("PR_SET_DUMPABLE", "a child of the init", errno);
+    prctl::set_dumpable(false).map_err(failed)
 }
 
 /// The number to become: root's, which keeps all rights in there, else the first.

@@ -297,7 +297,11 @@ fn conduct<H: Hooks>(heritage: &Heritage<'_, H>) -> Result<(), BirthError> {
     for (number, phase) in heritage.schedule.after_births() {
         open(heritage, number, phase);
         if phase == Phase::BirthsInside {
-            heritage.fork_inward(&heritage.plan.inward_by_init)?;
+            let forked = heritage.fork_inward(&heritage.plan.inward_by_init);
+            forked.map_err(|error| match heritage.table.failure() {
+                Some(text) => BirthError::Helper(text),
+                None => error.into(),
+            })?;
         }
         finish(heritage, number, phase)?;
         // By now those that end have ended or are about to: the helpers wait for theirs, init for its.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::super::graph::{NumbersInside, ProcessNode};
 use super::plan::{Birth, Index, Plan, draft};
-use super::recorded::TreeError;
+use super::recorded::{INIT, TreeError};
 
 /// Works out how to rebuild a tree in a fresh PID namespace, whose init is process 1 and carries the
 /// plan out. Nothing else may be in that namespace.
@@ -52,6 +52,13 @@ fn check(plan: &Plan) -> Result<(), TreeError> {
         };
         if !fits {
             return Err(unreachable(birth));
+        }
+        // A group of outside is handed down by whoever forks it from there.
+        if of_forker.is_none() && inside.pgid == 0 {
+            let group = birth.born_in.or(by.map(|by| by.pgid)).unwrap_or(INIT);
+            if group != birth.pgid {
+                return Err(unreachable(birth));
+            }
         }
     }
     let without = plan.births.iter().find(|birth| {

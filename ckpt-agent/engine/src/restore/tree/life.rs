@@ -151,6 +151,10 @@ impl<H: Hooks> Heritage<'_, H> {
             if self.table.is_aborted() {
                 leave(125);
             }
+            // Whoever was to fork it may be the one that has failed; the init, which ends all others then, waits here, too.
+            if self.table.failure().is_some() {
+                return Err(HelperError::NotHere(self.plan.births[first].pid));
+            }
             std::thread::sleep(LOOK_AGAIN);
         }
     }

@@ -213,11 +213,21 @@ impl<'a> Drafter<'a> {
             later: Vec::new(),
             inward: Vec::new(),
             inside: node.inside,
-            born_in: node.inside.and_then(|inside| self.inside.born_in(inside)),
+            born_in: self.born_in(node, forked_by),
             group: self.group_step(node),
             subreaper: node.subreaper,
         };
         self.add(birth, origin == Origin::Early);
+    }
+
+    /// The group in which whoever forks a process is for that moment: where it may join it, as of its own session and no leader
+    /// of one (setpgid(2)).
+    fn born_in(&self, node: &ProcessNode, forked_by: Option<Index>) -> Option<Pid> {
+        let group = node.inside.and_then(|inside| self.inside.born_in(inside))?;
+        let by = &self.plan.births[forked_by?];
+        let session = self.groups.get(&group).copied().unwrap_or(group);
+        let may_join = by.sid == session && (by.pid != by.sid || group == by.pgid);
+        may_join.then_some(group)
     }
 
     fn group_step(&self, node: &ProcessNode) -> GroupStep {

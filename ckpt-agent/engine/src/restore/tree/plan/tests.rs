@@ -233,3 +233,20 @@ fn a_namespace_without_its_first_process_is_none() {
         assert!(plan(&nodes).is_err(), "{nodes:?}");
     }
 }
+
+#[test]
+fn who_enters_from_another_session_is_born_in_no_foreign_group() {
+    // A server in a session of its own, and a helper that entered its namespace from another session, for a session of its own.
+    let helper = |by: Pid| inside(node(9, by, 9, 9), 2, 2, 2);
+    let server = || vec![node(5, 1, 5, 5), node(6, 5, 6, 6), inside(node(7, 6, 6, 6), 1, 0, 0)];
+    for (by, more) in [(8, vec![node(8, 5, 5, 5)]), (1, Vec::new())] {
+        let nodes = [server(), more, vec![helper(by)]].concat();
+        let plan = plan(&nodes).unwrap();
+        let of = |pid: Pid| plan.births.iter().find(|birth| birth.pid == pid).unwrap();
+        assert_eq!(of(7).born_in, Some(6));
+        assert_eq!(of(9).born_in, None, "forked by {by}");
+    }
+    // In that session's group it can't be born at all.
+    let stranger = [server(), vec![node(8, 5, 5, 5), inside(node(9, 8, 6, 6), 2, 0, 0)]].concat();
+    plan(&stranger).unwrap_err();
+}
