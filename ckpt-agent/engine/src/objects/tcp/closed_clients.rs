@@ -14,7 +14,7 @@ use super::super::super::graph::BlobId;
 use super::super::socket_options::SocketOptions;
 use super::RestoreContext;
 use super::make::{self, Address};
-use super::refill::{Refill, refill};
+use super::refill::{PATIENCE, Refill, refill};
 
 /// A connection whose client has closed, in the queue of a listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ pub(super) fn restore(
 
 fn send_and_close(socket: &Socket, bytes: &[u8], limit: Duration) -> Result<()> {
     let fd = socket.as_fd();
-    refill(&mut [Refill { through: fd, to: fd, bytes, may_grow: false }], limit)?;
+    refill(&mut [Refill { through: fd, to: fd, bytes, may_grow: false }], limit, PATIENCE)?;
     SockRef::from(socket)
         .shutdown(std::net::Shutdown::Write)
         .map_err(|error| EngineError::system("shut down", "a closed TCP client", error))

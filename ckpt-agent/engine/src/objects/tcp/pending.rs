@@ -23,7 +23,7 @@ use super::super::super::sys::sockopt;
 use super::super::socket_options::Moment;
 use super::closed_clients::{self, ClosedClient};
 use super::diag::{self, View};
-use super::refill::{Refill, refill};
+use super::refill::{PATIENCE, Refill, refill};
 use super::{DumpContext, Found, Probe, TcpSocket, TcpState, make, quiesce, soon};
 
 /// Limit for the bytes of one connection to be read, and for them to be sent again.
@@ -336,7 +336,7 @@ impl Open {
         }
         let _ = sockopt::set_int(copy, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
         let fd = copy.as_fd();
-        refill(&mut [Refill { through: fd, to: fd, bytes, may_grow: false }], LIMIT)?;
+        refill(&mut [Refill { through: fd, to: fd, bytes, may_grow: false }], LIMIT, PATIENCE)?;
         for (shut, how) in [
             (self.shut_write, std::net::Shutdown::Write),
             (self.shut_read, std::net::Shutdown::Read),

@@ -17,7 +17,7 @@ use super::super::super::sys::sockopt;
 use super::orphans::{self, Orphans};
 use super::outer::{Whereabouts, whereabouts};
 use super::refill::{Refill, refill};
-use super::widened::{Widened, tell_of_room};
+use super::widened::{SameSize, Widened, tell_of_room};
 use super::{DumpContext, Found, Probe, TcpSocket, TcpState, diag, kernel_state, soon};
 
 /// Limit for all connections together, from the last byte that has arrived.
@@ -26,6 +26,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(10);
 /// Limit for putting bytes back: past it the job would lose them.
 const PUT_BACK_LIMIT: Duration = Duration::from_secs(5);
+/// After this long without a byte put back, receivers' buffers are made larger, which they stay.
+const PUT_BACK_PATIENCE: Duration = Duration::from_millis(100);
 /// An acknowledgement that was only delayed comes within this time once it is asked for.
 const ACKNOWLEDGED_BY: Duration = Duration::from_millis(1);
 /// After this long a window is taken for full.
@@ -267,7 +269,8 @@ fn put_back(lines: &[Line<'_>]) -> Result<()> {
             })
         })
         .collect();
-    refill(&mut all, PUT_BACK_LIMIT)
+    // All of it was there before.
+    refill(&mut all, PUT_BACK_LIMIT, PUT_BACK_PATIENCE)
 }
 
 impl Line<'_> {
@@ -333,6 +336,7 @@ impl Line<'_> {
     /// Consumes what can be read, where that was decided.
     fn fetch(&mut self) -> Result<()> {
         let Some(fetched) = &mut self.fetched else { return Ok(()) };
+        let _same_size = SameSize::hold(self.probe.copy.as_fd());
         let mut piece = vec![0u8; PIECE];
         loop {
             match recv(self.probe.copy.as_raw_fd(), &mut piece, MsgFlags::MSG_DONTWAIT) {

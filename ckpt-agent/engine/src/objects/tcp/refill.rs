@@ -14,8 +14,8 @@ use super::super::socket_options::{SO_BUF_LOCK, set_receive_buffer, set_send_buf
 
 /// Between two looks at connections that take nothing.
 const PAUSE: Duration = Duration::from_micros(50);
-/// After this long without a byte taken, the receivers' buffers are made larger.
-const PATIENCE: Duration = Duration::from_millis(3);
+/// After this long without a byte taken, the buffers of receivers that are new are made larger.
+pub(super) const PATIENCE: Duration = Duration::from_millis(3);
 /// Added to twice the bytes for what the kernel counts beside them (struct sk_buff).
 const OVERHEAD: usize = 64 * 1024;
 
@@ -33,16 +33,16 @@ pub(super) struct Refill<'a> {
 }
 
 /// Sends everything. The senders' buffers are made large enough first, as far as this machine
-/// allows: then nothing has to wait for a window.
+/// allows: then nothing has to wait for a window. `patience`: after that long without a byte taken, receivers' are, too.
 ///
 /// # Errors
 /// A connection is broken, or none has taken a byte for the limit.
-pub(super) fn refill(all: &mut [Refill<'_>], limit: Duration) -> Result<()> {
+pub(super) fn refill(all: &mut [Refill<'_>], limit: Duration, patience: Duration) -> Result<()> {
     let totals: Vec<usize> = all.iter().map(|one| one.bytes.len()).collect();
     let senders: Vec<Option<Size>> =
         all.iter().map(|one| widen(one.through, SEND, one.bytes.len())).collect();
     let mut receivers = Vec::new();
-    let result = send_all(all, &totals, limit, &mut receivers);
+    let result = send_all(all, &totals, (limit, patience), &mut receivers);
     // None of these can fail with values that the same sockets had just told.
     for (one, before) in all.iter().zip(receivers) {
         if let Some(mark) = before.low_water {
@@ -59,7 +59,7 @@ pub(super) fn refill(all: &mut [Refill<'_>], limit: Duration) -> Result<()> {
 fn send_all(
     all: &mut [Refill<'_>],
     totals: &[usize],
-    limit: Duration,
+    (limit, patience): (Duration, Duration),
     receivers: &mut Vec<Before>,
 ) -> Result<()> {
     let mut moved = Instant::now();
@@ -85,7 +85,7 @@ fn send_all(
             moved = Instant::now();
             continue;
         }
-        if receivers.is_empty() && moved.elapsed() > PATIENCE {
+        if receivers.is_empty() && moved.elapsed() > patience {
             *receivers = all.iter().zip(totals).map(|(one, total)| grow(one, *total)).collect();
         }
         if moved.elapsed() > limit {

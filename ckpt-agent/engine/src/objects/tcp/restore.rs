@@ -20,7 +20,7 @@ use super::super::socket_options::{
 };
 use super::ends::{Made, close, closed_peer_of, shut_reading};
 use super::make::{self, Address, End, Link, Purpose};
-use super::refill::{Refill, refill};
+use super::refill::{PATIENCE, Refill, refill};
 use super::{
     ClosedClient, Connection, PeerEnd, RestoreContext, Saved, TcpSocket, TcpState, closed_clients,
     connecting,
@@ -339,7 +339,7 @@ fn open_client(
         send_at_once(&client)?;
         let (fd, bytes) = (client.as_fd(), context.blob(sent)?);
         let refills = &mut [Refill { through: fd, to: fd, bytes: &bytes, may_grow: false }];
-        refill(refills, REFILL_LIMIT)?;
+        refill(refills, REFILL_LIMIT, PATIENCE)?;
     }
     Ok(client)
 }
@@ -387,7 +387,7 @@ fn fill(
             may_grow: *may_grow,
         });
     }
-    refill(&mut refills, REFILL_LIMIT)
+    refill(&mut refills, REFILL_LIMIT, PATIENCE)
 }
 
 /// Else the last bytes wait for an acknowledgement; set as recorded afterwards.

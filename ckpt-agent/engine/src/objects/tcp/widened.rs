@@ -3,7 +3,7 @@
 //! and only its own instance can put bytes back that were fetched here. Nor can anybody put back what was fetched
 //! from a peer that has shut down, or is closed.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::sys::socket::{MsgFlags, recv};
 
@@ -18,6 +18,31 @@ const BACKLOG: i32 = 16 << 20;
 
 /// SOCK_RCVBUF_LOCK (include/uapi/linux/socket.h).
 const RECEIVE_LOCK: i32 = 2;
+
+/// A socket whose receive buffer the kernel does not make larger by itself, until this is dropped: to it, whoever reads much at once
+/// is a fast reader (net/ipv4/tcp_input.c, tcp_rcv_space_adjust), and each checkpoint would let more come to be in flight.
+#[derive(Debug)]
+pub(super) struct SameSize<'a>(Option<(BorrowedFd<'a>, i32)>);
+
+impl<'a> SameSize<'a> {
+    /// From now on; before Linux 5.14, which has no such option, never.
+    pub(super) fn hold(socket: BorrowedFd<'a>) -> Self {
+        let lock = sockopt::get_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK);
+        let held = lock.ok().filter(|lock| lock & RECEIVE_LOCK == 0).filter(|lock| {
+            sockopt::set_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK, lock | RECEIVE_LOCK).is_ok()
+        });
+        Self(held.map(|lock| (socket, lock)))
+    }
+}
+
+impl Drop for SameSize<'_> {
+    fn drop(&mut self) {
+        if let Some((socket, lock)) = self.0 {
+            // The same socket has just told it.
+            let _ = sockopt::set_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK, lock);
+        }
+    }
+}
 
 /// A socket whose receive buffer was made larger, until this is dropped.
 #[derive(Debug)]
