@@ -11,12 +11,20 @@ const PATH: &str = "/proc/sys/vm/nr_overcommit_hugepages";
 pub struct HugePages(String);
 
 impl HugePages {
-    /// Allows as many pages of the usual size. `None`: only root may, on a kernel that has such pages.
+    /// Allows as many pages of the usual size beyond those that somebody holds already, such as the files of an earlier run
+    /// that was killed. `None`: only root may, on a kernel that has such pages.
     pub fn lend(pages: u32) -> Option<Self> {
         let before = fs::read_to_string(PATH).ok()?;
-        fs::write(PATH, pages.to_string()).ok()?;
+        fs::write(PATH, pages.saturating_add(held()?).to_string()).ok()?;
         Some(Self(before))
     }
+}
+
+/// How many pages beyond those that are set aside are in use: they count towards the limit.
+fn held() -> Option<u32> {
+    let known = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = known.lines().find_map(|line| line.strip_prefix("HugePages_Surp:"))?;
+    line.trim().parse().ok()
 }
 
 impl Drop for HugePages {

@@ -16,6 +16,7 @@ mod instance;
 mod job;
 mod memory_watch;
 mod note;
+mod pace;
 mod previous;
 mod rehearsal;
 mod reports;

@@ -10,6 +10,7 @@ use tracing::debug_span;
 
 use super::Requests;
 use super::memory_watch::MemoryWatch;
+use super::pace::Pace;
 use super::reports::{Events, say_what};
 use crate::doing::{self, Activity, Doing};
 use crate::dump::{ImageSummary, SnapshotData, write_image};
@@ -32,13 +33,13 @@ const IDLE: Duration = Duration::from_millis(100);
 const NICE: i32 = 5;
 
 /// Starts to write; the outcome comes back as a request. What checkpoints from `reuse_from` on have stored is not
-/// stored again. `watch`: of the snapshot's snapshot processes. The job: its folder, and its name in spans.
+/// stored again. `watch`: of the snapshot's snapshot processes; `pace`: what is reported. The job: its folder, and its name in spans.
 ///
 /// # Errors
 /// No threads.
 pub fn start(
     data: SnapshotData,
-    mut watch: MemoryWatch,
+    (mut watch, mut pace): (MemoryWatch, Pace),
     (job_dir, job): (PathBuf, String),
     number: u64,
     reuse_from: u64,
@@ -75,9 +76,9 @@ pub fn start(
             waited += step;
             watch.look();
             if waited >= REPORT {
-                waited = Duration::ZERO;
                 say_what(number, &doing, &mut said, &events);
-                let bytes = progress.load(Ordering::Relaxed);
+                let bytes = pace.report(progress.load(Ordering::Relaxed), waited);
+                waited = Duration::ZERO;
                 events(AgentEvent::Progress { checkpoint: number, bytes }.into());
             }
         }

@@ -14,6 +14,7 @@ use super::ptrace::{Plain, plain, with_memory};
 
 mod quiet;
 mod registers;
+mod rest;
 mod sandbox;
 mod sequence;
 mod shield;
@@ -469,15 +470,25 @@ impl StoppedThread {
         kept.and(self.resume.take().map_or(Ok(()), |registers| self.set_registers(&registers)))
     }
 
+    /// Gives back what was borrowed or put aside.
+    fn put_all(&mut self) -> Result<()> {
+        self.put_registers().and(self.put_dispatch()).and_then(|()| self.put_traps())
+    }
+
+    /// Has a SIGSTOP pending again that was taken out.
+    fn put_stop(&self) {
+        if self.stop_held.take() {
+            // SAFETY: takes numbers only; the thread is a tracee still, so that the number is its own.
+            unsafe { libc::syscall(libc::SYS_tkill, self.tid, libc::SIGSTOP) };
+        }
+    }
+
     fn let_go(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
         }
-        let put = self.put_registers().and(self.put_dispatch()).and_then(|()| self.put_traps());
-        if self.stop_held.get() {
-            // SAFETY: takes numbers only; the thread is a tracee still, so that the number is its own.
-            unsafe { libc::syscall(libc::SYS_tkill, self.tid, libc::SIGSTOP) };
-        }
+        let put = self.put_all();
+        self.put_stop();
         let detached = plain(self.tid, Plain::Detach)
             .map_err(|errno| failed("PTRACE_DETACH", self.tid, errno));
         put.and(detached)

@@ -76,6 +76,11 @@ pub const CASES: &[Case] = &[
         about: "the coordinator dies in the middle of a restart",
         run: |stage| run(stage, Fault::of(Phase::Restart, "restored", Victim::Coordinator)),
     },
+    Case {
+        name: "fault-standing",
+        about: "an agent is killed while a job in a PID namespace stands until its image is written: the job goes on",
+        run: standing,
+    },
 ];
 
 impl Fault {
@@ -163,6 +168,27 @@ pub fn run(stage: &Stage, fault: Fault) -> Result<(), Failure> {
         ckptd.node(AT).heal()?;
     }
     job.must_end_with(ANSWER, JOB_LIMIT)
+}
+
+/// Counts for some ten seconds in a PID namespace of its own, and answers.
+const COUNTING: &str = "echo started; n=0; while [ $n -lt 400 ]; do n=$((n + 1)); sleep 0.02; done; \
+                        echo counted to $n as $$";
+
+fn standing(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(Setup { faults: true, ..Setup::new(AT) })?;
+    let inside = ["unshare", "--user", "--map-root-user", "--pid", "--fork"];
+    let command = [&inside[..], &["sh", "-c", COUNTING]].concat();
+    let mut job = ckptd.run(AT, "inner", &["--interval", "1"], &command)?;
+    job.wait_for_output("started", LIMIT)?;
+    job.wait_for_more_checkpoints(1, LIMIT)?;
+    let point = Point::arm(&ckptd, "write")?;
+    point.wait_until_reached().map_err(|failure| job.explain(&failure))?;
+    strike(&ckptd, Fault::of(Phase::Checkpoint, "write", Victim::Agent), point)?;
+    ckptd.wait_for_members(&[1, 2, 3])?;
+    job.wait_for_more_checkpoints(1, LIMIT)?;
+    let rollbacks = job.status()?.rollbacks()?;
+    check(rollbacks.is_empty(), || format!("it was rolled back: {rollbacks:?}"))?;
+    job.must_end_with("counted to 400 as 1", JOB_LIMIT)
 }
 
 /// Lets it happen, and what stands at the step go on.

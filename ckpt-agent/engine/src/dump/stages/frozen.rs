@@ -308,12 +308,17 @@ impl Frozen {
         if root == 0 || nodes.values().any(lives) {
             return Ok(());
         }
-        let comm = nodes.values().find(|node| node.pid == root).map(|node| node.comm.clone());
-        Err(EngineError::RefusedProcess {
-            pid: root,
-            comm: comm.unwrap_or_default(),
-            refusal: Refusal::passing("has just ended", "try again"),
-        })
+        let found = nodes.values().find(|node| node.pid == root);
+        let refusal = match found.map(|node| &node.state) {
+            // Its output comes from elsewhere, and a restart would find nothing here to be restored.
+            Some(ProcessState::StandIn) => Refusal::new(
+                "is the job's first process, and stands for one that 'ckptd rsh' has started on another node",
+                "start that from a shell: sh -c 'ckptd rsh NODE COMMAND; exit $?'",
+            ),
+            _ => Refusal::passing("has just ended", "try again"),
+        };
+        let comm = found.map(|node| node.comm.clone()).unwrap_or_default();
+        Err(EngineError::RefusedProcess { pid: root, comm, refusal })
     }
 
     /// What a stand-in has not passed on yet would be lost with it.

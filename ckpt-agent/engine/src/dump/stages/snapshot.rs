@@ -7,7 +7,7 @@ use crate::doing::{self, Thing};
 use crate::dump::areas::Planned;
 use crate::dump::snapshot_process::SnapshotProcess;
 use crate::error::{EngineError, Result};
-use crate::freeze::FrozenJob;
+use crate::freeze::{FrozenJob, StoppedProcess};
 use crate::graph::{Graph, ProcessImage};
 use crate::objects::DumpContext;
 use crate::proc::Mapping;
@@ -121,6 +121,29 @@ impl Snapshot {
     pub fn must_stand(&self) -> bool {
         let processes = self.data.iter().flat_map(|data| &data.processes);
         processes.into_iter().any(ProcessDump::shows_itself)
+    }
+
+    /// Gives back what was borrowed from a job that stands for long: should its tracer die, it goes on as it was.
+    ///
+    /// # Errors
+    /// Failed ptrace calls, but not a thread's end.
+    pub fn rest(&mut self) -> Result<()> {
+        for process in self.job.iter_mut().flat_map(|job| &mut job.processes) {
+            doing::begin("giving back what was borrowed from", Thing::HostProcess(process.host_pid));
+            for thread in &mut process.threads {
+                match thread.rest() {
+                    Ok(()) | Err(EngineError::Gone(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A job that stands to go on elsewhere must not go on here: it is killed where its tracer dies.
+    pub fn die_with_tracer(&self) {
+        let processes = self.job.iter().flat_map(|job| &job.processes);
+        processes.for_each(StoppedProcess::die_with_tracer);
     }
 
     /// Processes that stand still.

@@ -14,6 +14,7 @@ use crate::fault;
 use crate::late::{Addresses, Names};
 use crate::session::job::Job;
 use crate::session::memory_watch::MemoryWatch;
+use crate::session::pace::Pace;
 use crate::session::reports::Reports;
 use crate::session::writer::{self, Outcome};
 use crate::sys::allocator;
@@ -203,7 +204,11 @@ impl Tracer {
         };
         let mut snapshot = quiesced.snapshot()?;
         if snapshot.must_stand() {
-            self.start_writing(number, &mut snapshot)?;
+            // That takes long, and the job is to outlive an agent that is killed meanwhile.
+            snapshot.rest()?;
+            self.touch(false);
+            let told = self.copying.done.load(Ordering::Relaxed).saturating_add(Doing::own().begun());
+            self.start_writing(number, &mut snapshot, Pace::standing(told))?;
             self.flight = Some((number, Stage::WritingFirst(snapshot)));
             return Ok(());
         }
@@ -236,17 +241,27 @@ impl Tracer {
         let mut snapshot = match self.take(number) {
             Some(Stage::Snapshot(snapshot)) => snapshot,
             Some(Stage::Written(snapshot, outcome)) => {
+                if snapshot.stands() {
+                    // It is to go on elsewhere, and nowhere else.
+                    self.touch(true);
+                    snapshot.die_with_tracer();
+                }
                 return self.seal(number, snapshot, *outcome);
             }
             _ => return Err(out_of_order("read")),
         };
-        self.start_writing(number, &mut snapshot)?;
+        self.start_writing(number, &mut snapshot, Pace::default())?;
         self.flight = Some((number, Stage::Writing(snapshot)));
         Ok(())
     }
 
     /// Has what was read written, on a thread of its own.
-    fn start_writing(&mut self, number: u64, snapshot: &mut Snapshot) -> Result<(), EngineError> {
+    fn start_writing(
+        &mut self,
+        number: u64,
+        snapshot: &mut Snapshot,
+        pace: Pace,
+    ) -> Result<(), EngineError> {
         let mut data = snapshot.take_data().ok_or_else(|| out_of_order("read"))?;
         self.seen = std::mem::take(&mut data.context.seen);
         // What was read in vain, since the files have changed: let go now that the job runs.
@@ -259,7 +274,8 @@ impl Tracer {
         // Older ones may be damaged, which is perhaps why the job was restored from another.
         let own = *self.first_written.get_or_insert(number);
         let events = self.events.clone();
-        writer::start(data, watch, (job_dir, self.name.clone()), number, own, requests, events)
+        let job = (job_dir, self.name.clone());
+        writer::start(data, (watch, pace), job, number, own, requests, events)
             .map_err(|error| EngineError::system("start", "the writer", error))
     }
 
