@@ -129,7 +129,10 @@ impl Snapshot {
     /// Failed ptrace calls, but not a thread's end.
     pub fn rest(&mut self) -> Result<()> {
         for process in self.job.iter_mut().flat_map(|job| &mut job.processes) {
-            doing::begin("giving back what was borrowed from", Thing::HostProcess(process.host_pid));
+            doing::begin(
+                "giving back what was borrowed from",
+                Thing::HostProcess(process.host_pid),
+            );
             for thread in &mut process.threads {
                 match thread.rest() {
                     Ok(()) | Err(EngineError::Gone(_)) => {}

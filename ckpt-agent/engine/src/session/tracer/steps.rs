@@ -207,7 +207,8 @@ impl Tracer {
             // That takes long, and the job is to outlive an agent that is killed meanwhile.
             snapshot.rest()?;
             self.touch(false);
-            let told = self.copying.done.load(Ordering::Relaxed).saturating_add(Doing::own().begun());
+            let told =
+                self.copying.done.load(Ordering::Relaxed).saturating_add(Doing::own().begun());
             self.start_writing(number, &mut snapshot, Pace::standing(told))?;
             self.flight = Some((number, Stage::WritingFirst(snapshot)));
             return Ok(());
