@@ -5,6 +5,7 @@
 //! - `bucket`: archives in S3.
 //! - [`cli`]: the command line, its help, what is wrong usage.
 //! - `commands`: one file a command.
+//! - `configuration`: what options are where the command line does not say.
 //! - `jobs`: the folders in which jobs are kept.
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
 //! - `client`: what commands say to the process that runs a job, a cluster's or its launcher.
@@ -24,6 +25,8 @@ pub mod cli;
 mod client;
 mod cluster;
 mod commands;
+#[cfg(feature = "configuration")]
+mod configuration;
 mod failure;
 mod interrupts;
 pub mod jobs;
@@ -35,7 +38,8 @@ mod tables;
 mod text;
 mod timeline;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Exit status when ckptd itself failed.
@@ -51,14 +55,9 @@ pub fn main_with(start_agent: agent::StartAgent) -> ExitCode {
         Ok(status) => return ExitCode::from(status),
         Err(start_agent) => start_agent,
     };
-    let cli = match cli::Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are no errors; clap uses status 2 for all others.
-            let status = u8::try_from(error.exit_code()).unwrap_or(2);
-            let _ = error.print();
-            return ExitCode::from(status);
-        }
+        Err(status) => return ExitCode::from(status),
     };
     match commands::perform(cli, start_agent) {
         Ok(status) => ExitCode::from(status),
@@ -69,4 +68,22 @@ pub fn main_with(start_agent: agent::StartAgent) -> ExitCode {
             ExitCode::from(failure.exit_status())
         }
     }
+}
+
+/// What the command line says, and the configuration where it says nothing; or the exit status, once what is wrong has been
+/// told.
+fn parse() -> Result<cli::Cli, u8> {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let definition = cli::Cli::command();
+    #[cfg(feature = "configuration")]
+    let definition = configuration::apply(definition, &arguments).map_err(|error| {
+        eprintln!("ckptd: {error}");
+        2
+    })?;
+    let matches = definition.try_get_matches_from(arguments);
+    matches.and_then(|matches| cli::Cli::from_arg_matches(&matches)).map_err(|error| {
+        // Help and version are no errors; clap uses status 2 for all others.
+        let _ = error.print();
+        u8::try_from(error.exit_code()).unwrap_or(2)
+    })
 }

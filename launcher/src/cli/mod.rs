@@ -1,6 +1,7 @@
 //! The command line.
 //!
 //! - `archives`: what export and import take.
+//! - `config`: what config takes.
 //! - `jobs`: what run and restart take, and the settings of jobs.
 //! - `listings`: what the commands that list and show take.
 //! - `members`: what the commands about a cluster's members take.
@@ -8,6 +9,8 @@
 //! - `values`: addresses, times and the like, as people write them.
 
 mod archives;
+#[cfg(feature = "configuration")]
+mod config;
 mod jobs;
 mod listings;
 mod members;
@@ -16,6 +19,8 @@ mod store;
 mod values;
 
 pub use archives::{ExportArguments, ImportArguments, RecipientArguments};
+#[cfg(feature = "configuration")]
+pub use config::ConfigCommand;
 pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,
     JobOptions, Placement, RestartArguments, RunArguments, THEN_EXIT,
@@ -336,6 +341,10 @@ Example:
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
+    /// Show what options are where the command line does not say.
+    #[cfg(feature = "configuration")]
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Tell what this machine can do, and what each missing feature costs.
     ///
     /// Exit status 0 where jobs can be run, checkpointed and restarted here, 1 where they can't; with '--mpi', 1 where ckptd

@@ -8,6 +8,8 @@ mod checkpoint;
 mod clustered;
 #[cfg(feature = "manual")]
 mod completions;
+#[cfg(feature = "configuration")]
+mod config;
 mod coordinator;
 #[cfg(feature = "dmtcp")]
 mod dmtcp;
@@ -150,6 +152,8 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Completions { shell } => completions::completions(shell)?,
         #[cfg(feature = "manual")]
         Command::Man { folder } => completions::manual(&folder)?,
+        #[cfg(feature = "configuration")]
+        Command::Config(command) => config::perform(command)?,
         Command::Doctor { mpi: Some(launcher), list, .. } => return doctor::mpi(&launcher, list),
         Command::Doctor { engine, list, .. } => return doctor::perform(&context, engine, list),
         Command::Verify { job, rehearse: true, list } => {

@@ -5,6 +5,7 @@ mod adopted;
 mod archives;
 mod attached;
 mod buckets;
+mod configured;
 mod ends;
 mod files;
 mod greedy;
@@ -52,6 +53,8 @@ const CASES: &[(&str, Case)] = &[
     ("stubborn-job", streams::stubborn_job),
     ("json", listings::json),
     ("stop-with-checkpoint", listings::stop_with_checkpoint),
+    ("configured", configured::holds),
+    ("configured-wrong", configured::wrong),
     ("refusals", listings::refusals),
     ("launcher-killed", listings::launcher_killed),
     ("adopted", adopted::restarted),
