@@ -54,10 +54,16 @@ impl Numbers {
             // It has none before the restart.
             Numbers::Own if mode == Mode::Adopt => find(NEED_NAMESPACES)
                 .or_else(|| find(NEED_THE_START))
-                .or_else(|| find(NEED_USERS).filter(|_| account == Account::User)),
+                .or_else(|| find(NEED_USERS).filter(|_| account == Account::User))
+                .or_else(|| find(NEED_RIGHTS).filter(|_| account == Account::User)),
             Numbers::Own => None,
             Numbers::None | Numbers::New if mode == Mode::Rehearse => {
                 Some("a restart can be rehearsed only in namespaces")
+            }
+            Numbers::None | Numbers::New
+                if account == Account::User && find(NEED_RIGHTS).is_some() =>
+            {
+                find(NEED_RIGHTS)
             }
             Numbers::None | Numbers::New if restarted => find(NEED_NAMESPACES)
                 .or_else(|| find(NEED_CLOCKS))
@@ -88,6 +94,10 @@ const NEED_THE_START: &[Excuse] = &[
 /// Programs of an ordinary user's that name other users of the machine, of whom the namespace of a restarted job has none.
 const NEED_USERS: &[Excuse] =
     &[("an access list for another user can't be made again, which is told", &["fileattributes"])];
+
+/// Programs of an ordinary user's that need rights which the user has in namespaces of the job's own alone.
+const NEED_RIGHTS: &[Excuse] =
+    &[("a user may make no network before the processes that are in it", &["networksockets"])];
 
 /// Programs that need a namespace of the job's own, whatever their processes' numbers are.
 const NEED_NAMESPACES: &[Excuse] = &[
@@ -154,6 +164,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "memfd",
             "namespacefd",
             "nestedusers",
+            "networksockets",
             "ownclocks",
             "ownnamespaces",
             "pipe",

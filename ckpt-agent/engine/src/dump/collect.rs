@@ -24,7 +24,6 @@ use super::super::sys::mqueue;
 use super::super::sys::owner::{FileOwner, file_owner, file_signal, share_a_mark};
 use super::super::sys::pidfd::PidFd;
 use super::early::{self, Early};
-use super::namespaces;
 
 /// Who holds what is under way, in messages.
 const IN_FLIGHT: &str = "in flight";
@@ -85,7 +84,8 @@ pub fn collect(
                     let id = FileId(collected.files.len() as u32);
                     let reading = trace_span!("object", id = id.0, fd, kind = Empty).entered();
                     let inside = placed(&mut probe, context).map_err(|e| e.at(*pid, comm, fd))?;
-                    let object = read(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
+                    let (object, network) =
+                        read(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
                     reading.record("kind", object.kind());
                     drop(reading);
                     same_inode.insert(place, id);
@@ -99,6 +99,7 @@ pub fn collect(
                         locks: of_description,
                         object,
                         inside,
+                        network,
                     });
                     collected.probes.push(probe);
                     id
@@ -133,14 +134,16 @@ fn placed(probe: &mut Probe, context: &DumpContext) -> Result<Option<Inside>> {
     context.places.as_ref().map_or(Ok(None), |places| places.place(probe))
 }
 
-/// Reads an open file description.
-fn read(probe: &Probe, context: &mut DumpContext) -> Result<Object> {
+/// Reads an open file description; of a socket also the network namespace of the job's own in which it was made.
+fn read(probe: &Probe, context: &mut DumpContext) -> Result<(Object, Option<u32>)> {
     probe.info.lines("lock").for_each(|lock| context.leased.add(probe.inode().1, lock));
-    if let Some(home) = context.network.filter(|_| probe.file_type() == S_IFSOCK) {
-        namespaces::check_network(&probe.copy, home)?;
-    }
     check_device(probe, context)?;
-    Object::dump(probe, context)
+    let network = match &mut context.networks {
+        Some(networks) if probe.file_type() == S_IFSOCK => networks.of_socket(&probe.copy)?,
+        _ => None,
+    };
+    let object = context.within(network, |context| Object::dump(probe, context))?;
+    Ok((object, network))
 }
 
 /// Adds what is under way in Unix sockets: descriptions that may have no other holder, and may be sockets in which others are
@@ -179,10 +182,17 @@ fn add_in_flight(
                     let locks = locks::read(&probe.info)?.into_iter();
                     let locks = locks.filter(|lock| lock.kind != LockKind::Process).collect();
                     let inside = placed(&mut probe, context).map_err(named)?;
-                    let object = read(&probe, context).map_err(named)?;
+                    let (object, network) = read(&probe, context).map_err(named)?;
                     Early::InFlight.check(inside.as_ref(), &object).map_err(named)?;
                     let (owner, flags) = (owner(&probe, context), probe.flags & !libc::O_CLOEXEC);
-                    collected.files.push(OpenFile { flags, owner, locks, object, inside: None });
+                    collected.files.push(OpenFile {
+                        flags,
+                        owner,
+                        locks,
+                        object,
+                        inside: None,
+                        network,
+                    });
                     context.descriptors.insert((own, copy.as_raw_fd()), id);
                     collected.probes.push(probe);
                     context.held.push(copy);
@@ -241,6 +251,7 @@ pub fn add_unopened_queues(
             locks: Vec::new(),
             object,
             inside: None,
+            network: None,
         });
         collected.probes.push(probe);
     }

@@ -34,7 +34,7 @@ mod write;
 pub use super::sys::page::page_size;
 pub use files::build_id;
 pub use into_store::process_file;
-pub use namespaces::Places;
+pub use namespaces::{Networks, Places};
 pub use process::stat_and_status;
 pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job};
 pub use standins::find as find_stand_ins;

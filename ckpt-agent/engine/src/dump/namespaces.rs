@@ -23,15 +23,17 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing, TIME_OF_CHILDREN};
 use super::super::proc::mounts::Mounts;
-use super::super::proc::root_directory;
+use super::super::proc::{read_text, root_directory};
 use super::super::sys::related::{GET_PARENT, GET_USER, related, user_name};
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 use memory_files::Maker;
 pub use pids::tell_peers;
 pub use places::Places;
-pub use related::check_network;
+pub use related::Networks;
 
+/// CAP_SYS_ADMIN, of capabilities(7).
+const CAP_SYS_ADMIN: u64 = 1 << 21;
 /// What a refusal advises.
 const WAY_OUT: &str = "run the job without containers of its own";
 
@@ -310,13 +312,35 @@ impl Own {
         self.found.clone()
     }
 
-    /// The kernel's number of the init's network namespace, where any process has another one.
-    pub fn network(&self, init: i32) -> Option<u64> {
-        let is_one = |one: &OwnNamespace| matches!(one.content, NamespaceContent::Network { .. });
-        let any = self.all.iter().any(is_one);
-        any.then(|| std::fs::metadata(format!("/proc/{init}/ns/net")).ok())
-            .flatten()
-            .map(|found| found.ino())
+    /// Network namespaces; `None`: the kernel has none.
+    pub fn networks(&self, init: i32) -> Option<Networks> {
+        let number = |pid: i32| Some(std::fs::metadata(format!("/proc/{pid}/ns/net")).ok()?.ino());
+        let is_one = |content: &NamespaceContent| content.flag() == libc::CLONE_NEWNET;
+        let of = |pid: &i32| Some((*pid, self.place_among(*pid, is_one)?));
+        let own: BTreeMap<u64, (u32, i32)> = (self.of.keys().filter_map(of))
+            .filter_map(|(pid, place)| Some((number(pid)?, (place, pid))))
+            .collect();
+        // With the last of the capabilities of capabilities(7) that this takes, it has all.
+        let text = read_text(&format!("/proc/{init}/status")).ok().flatten().unwrap_or_default();
+        let may_be_made = procfs::FromRead::from_read(text.as_bytes())
+            .is_ok_and(|status: procfs::process::Status| status.capeff & CAP_SYS_ADMIN != 0);
+        let home = number(init)?;
+        let cookie = related::own_cookie(home);
+        Some(Networks { home, own, may_be_made, used: BTreeSet::new(), cookie })
+    }
+
+    /// Notes in which network namespaces sockets were made: a restart makes those before there are processes, for the job's
+    /// user namespace. Whether any of them belonged to another one, which then has no rights over it.
+    pub fn have_sockets(&mut self, used: &BTreeSet<u32>) -> bool {
+        let mut disowned = false;
+        for place in used {
+            let Some(one) = self.all.get_mut(*place as usize) else { continue };
+            if let NamespaceContent::Network { loopback_up } = one.content {
+                one.content = NamespaceContent::OwnNetwork { loopback_up };
+            }
+            disowned |= one.owner.take().is_some();
+        }
+        disowned
     }
 
     /// Who is in namespaces of its own must have directories of its own: both unshare(2) and setns(2) ask for that.

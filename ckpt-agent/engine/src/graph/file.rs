@@ -27,6 +27,9 @@ pub struct OpenFile {
     /// What it is among mounts of the job's own, where it is opened once these are there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
+    /// Of a socket: the network namespace of the job's own in which it was made, as a place among its namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<u32>,
 }
 
 /// A place among the mounts of a mount namespace of the job's own.

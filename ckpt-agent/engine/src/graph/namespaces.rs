@@ -42,6 +42,11 @@ pub enum NamespaceContent {
         /// The device is up.
         loopback_up: bool,
     },
+    /// The same, with sockets in it: those are made before there are processes.
+    OwnNetwork {
+        /// The device is up.
+        loopback_up: bool,
+    },
     /// With the mounts of the job's (mount_namespaces(7)).
     Mounts,
     /// With other mounts than the job's.
@@ -84,7 +89,7 @@ impl NamespaceContent {
         match self {
             Self::Uts { .. } => libc::CLONE_NEWUTS,
             Self::Ipc | Self::OwnIpc { .. } => libc::CLONE_NEWIPC,
-            Self::Network { .. } => libc::CLONE_NEWNET,
+            Self::Network { .. } | Self::OwnNetwork { .. } => libc::CLONE_NEWNET,
             Self::Mounts | Self::OwnMounts { .. } => libc::CLONE_NEWNS,
             Self::Cgroup => libc::CLONE_NEWCGROUP,
             Self::Pid => libc::CLONE_NEWPID,
@@ -98,7 +103,7 @@ impl NamespaceContent {
         match self {
             Self::Uts { .. } => "uts",
             Self::Ipc | Self::OwnIpc { .. } => "ipc",
-            Self::Network { .. } => "net",
+            Self::Network { .. } | Self::OwnNetwork { .. } => "net",
             Self::Mounts | Self::OwnMounts { .. } => "mnt",
             Self::Cgroup => "cgroup",
             Self::Pid => "pid",

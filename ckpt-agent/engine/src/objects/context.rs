@@ -11,7 +11,7 @@ use protocol::launch::FileCheck;
 
 use super::super::aio::settle;
 use super::super::demand::Feeder;
-use super::super::dump::Places;
+use super::super::dump::{Networks, Places};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind, StdioRole,
@@ -25,6 +25,7 @@ use super::super::leases::Leased;
 use super::super::split::{Part, Realisation};
 use super::super::sys::file_user::FileUser;
 use super::super::sys::huge_memory;
+use super::super::sys::network;
 use super::super::sys::stat::identity;
 use super::super::sys::tty;
 use super::super::tracking::Tracking;
@@ -116,8 +117,8 @@ pub struct DumpContext {
     pub shares_ipc: bool,
     /// The IPC namespaces of processes, as this machine numbers them, that are in one of their own.
     pub ipc_namespaces: BTreeMap<i32, u32>,
-    /// The kernel's number of the job's network namespace, where any of its processes is in another one.
-    pub network: Option<u64>,
+    /// The job's network namespaces.
+    pub networks: Option<Networks>,
     /// The device of the job's /proc, where there are PID namespaces of its own: another one shows other processes.
     pub proc_device: Option<u64>,
     /// Where processes have mounts of their own: where files are found among the job's.
@@ -216,6 +217,18 @@ impl DumpContext {
     /// The relay of a terminal.
     pub fn terminal_relay(&self, index: u32) -> Option<&HeldRelay> {
         self.relays.iter().find(|held| held.terminal_index() == Some(index))
+    }
+
+    /// Does something about sockets of a network namespace of the job's own, from which nothing leads to other instances;
+    /// `None`: of the job's.
+    pub fn within<T>(&mut self, network: Option<u32>, act: impl FnOnce(&mut Self) -> T) -> T {
+        if network.is_none() {
+            return act(self);
+        }
+        let (cluster, asking) = (std::mem::take(&mut self.cluster), self.asking.take());
+        let done = network::within(network, || act(self));
+        (self.cluster, self.asking) = (cluster, asking);
+        done
     }
 
     /// Keeps bytes for the image.
@@ -382,11 +395,24 @@ pub struct RestoreContext<'a> {
     pub watched: Option<Installed>,
     /// Paths of files whose content was put back.
     pub put_back: BTreeSet<String>,
+    /// Network namespaces of the job's own in which sockets were made, by their places.
+    pub networks: BTreeMap<u32, OwnedFd>,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }
 
 impl<'a> RestoreContext<'a> {
+    /// As [`DumpContext::within`].
+    pub fn within<T>(&mut self, network: Option<u32>, act: impl FnOnce(&mut Self) -> T) -> T {
+        if network.is_none() {
+            return act(self);
+        }
+        let cluster = std::mem::take(&mut self.cluster);
+        let done = network::within(network, || act(self));
+        self.cluster = cluster;
+        done
+    }
+
     /// A context with nothing parked.
     pub fn new(graph: &'a Graph, blobs: &'a dyn BlobSource, force: bool, first_free: i32) -> Self {
         Self {
@@ -415,6 +441,7 @@ impl<'a> RestoreContext<'a> {
             watch: false,
             watched: None,
             put_back: BTreeSet::new(),
+            networks: BTreeMap::new(),
             warnings: Vec::new(),
         }
     }

@@ -57,6 +57,8 @@ pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets}
 pub use unix::{UnixKind, UnixLink, UnixSocket, in_flight};
 pub use userfault::{Userfault, is_watched, is_write_watched};
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use tracing::debug_span;
 
@@ -73,6 +75,8 @@ pub struct Found<'a, T> {
     pub id: FileId,
     /// Access mode and status flags.
     pub flags: i32,
+    /// The network namespace of the job's own that it is dealt with in.
+    pub network: Option<u32>,
     /// What [`ObjectKind::dump`] made of it; `finish` may complete it.
     pub object: &'a mut T,
     /// How it was found.
@@ -101,6 +105,9 @@ pub enum Fate {
 
 /// A kind of kernel object.
 pub trait ObjectKind: Sized {
+    /// Whether those of each network are dealt with by themselves, since nothing leads from one to another.
+    const OF_NETWORK: bool = false;
+
     /// Whether the description that `probe` shows is of this kind. Kinds are asked in order.
     fn recognise(probe: &Probe) -> bool;
 
@@ -144,6 +151,18 @@ pub trait ObjectKind: Sized {
     fn wire(_all: &[Saved<'_, Self>], _context: &mut RestoreContext) -> Result<()> {
         Ok(())
     }
+}
+
+/// Descriptions by the network namespaces of the job's own that they are dealt with in, those of the job's first.
+fn by_network<T>(
+    all: Vec<T>,
+    network: impl Fn(&T) -> Option<u32>,
+) -> BTreeMap<Option<u32>, Vec<T>> {
+    let mut parts: BTreeMap<Option<u32>, Vec<T>> = BTreeMap::new();
+    for one in all {
+        parts.entry(network(&one)).or_default().push(one);
+    }
+    parts
 }
 
 /// Ties descriptions to those that refer to processes, once these are there.
@@ -290,16 +309,21 @@ macro_rules! object_kinds {
                 $({
                     let mut all: Vec<Found<'_, $module::$variant>> = Vec::new();
                     for (index, (file, probe)) in files.iter_mut().zip(probes).enumerate() {
-                        let flags = file.flags;
+                        let (flags, network) = (file.flags, file.network);
                         if let Self::$variant(object) = &mut file.object {
-                            all.push(Found { id: FileId(index as u32), flags, object, probe });
+                            let network = network.filter(|_| <$module::$variant>::OF_NETWORK);
+                            all.push(Found { id: FileId(index as u32), flags, network, object, probe });
                         }
                     }
                     if !all.is_empty() {
                         let (kind, count) = (stringify!($module), all.len());
                         let _resting = debug_span!("rest", kind, count).entered();
                         doing::begin("bringing to rest", Thing::Objects { kind, count });
-                        <$module::$variant as ObjectKind>::finish(&mut all, context)?;
+                        for (network, mut all) in by_network(all, |found| found.network) {
+                            context.within(network, |context| {
+                                <$module::$variant as ObjectKind>::finish(&mut all, context)
+                            })?;
+                        }
                     }
                 })*
                 Ok(())
@@ -317,16 +341,21 @@ macro_rules! object_kinds {
                 $({
                     let mut all: Vec<Found<'_, $module::$variant>> = Vec::new();
                     for (index, (file, probe)) in files.iter_mut().zip(probes).enumerate() {
-                        let flags = file.flags;
+                        let (flags, network) = (file.flags, file.network);
                         if let Self::$variant(object) = &mut file.object {
-                            all.push(Found { id: FileId(index as u32), flags, object, probe });
+                            let network = network.filter(|_| <$module::$variant>::OF_NETWORK);
+                            all.push(Found { id: FileId(index as u32), flags, network, object, probe });
                         }
                     }
                     if !all.is_empty() {
                         let (kind, count) = (stringify!($module), all.len());
                         let _resting = debug_span!("rest again", kind, count).entered();
                         doing::begin("bringing to rest", Thing::Objects { kind, count });
-                        <$module::$variant as ObjectKind>::late(&mut all, context)?;
+                        for (network, mut all) in by_network(all, |found| found.network) {
+                            context.within(network, |context| {
+                                <$module::$variant as ObjectKind>::late(&mut all, context)
+                            })?;
+                        }
                     }
                 })*
                 Ok(())
@@ -342,7 +371,13 @@ macro_rules! object_kinds {
                     if !all.is_empty() {
                         let (kind, count) = (stringify!($module).into(), all.len());
                         let _making = stages::begin(Stage::Objects { kind, count });
-                        <$module::$variant as ObjectKind>::restore(&all, context)?;
+                        for (network, all) in by_network(all, |saved| {
+                            saved.file.network.filter(|_| <$module::$variant>::OF_NETWORK)
+                        }) {
+                            context.within(network, |context| {
+                                <$module::$variant as ObjectKind>::restore(&all, context)
+                            })?;
+                        }
                     }
                 })*
                 $({

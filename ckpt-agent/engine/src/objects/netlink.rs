@@ -4,11 +4,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{NetlinkAddr, bind, connect, getpeername, getsockname};
 use serde::{Deserialize, Serialize};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Protocol, Type};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::restrained::{OVER_SOCKET_OPTIONS, Restrained};
-use super::super::sys::{abi, sockopt};
+use super::super::sys::{abi, network, sockopt};
 use super::socket_options::{Kind, Moment, SocketOptions};
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, unread};
 
@@ -46,6 +46,8 @@ pub struct NetlinkSocket {
 }
 
 impl ObjectKind for NetlinkSocket {
+    const OF_NETWORK: bool = true;
+
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFSOCK
             && sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_DOMAIN)
@@ -116,7 +118,7 @@ fn make(object: &NetlinkSocket, context: &mut RestoreContext) -> Result<OwnedFd>
     let system = |call, error| EngineError::system(call, "a netlink socket", error);
     let kind = if object.raw { Type::RAW } else { Type::DGRAM };
     let socket =
-        Socket::new(Domain::from(libc::AF_NETLINK), kind, Some(Protocol::from(object.protocol)))
+        network::socket(libc::AF_NETLINK.into(), kind, Some(Protocol::from(object.protocol)))
             .map_err(|error| system("make", error))?;
     let restrained = Restrained::further(OVER_SOCKET_OPTIONS)?;
     let bind = |port| bind(socket.as_raw_fd(), &NetlinkAddr::new(port, object.groups));

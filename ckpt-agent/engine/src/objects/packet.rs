@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::packet_diag::{self, PacketEntry};
 use super::super::sys::packet_name::{self, PacketName};
-use super::super::sys::{abi, interface, sockopt};
+use super::super::sys::{abi, interface, network, sockopt};
 use super::rights::{self, Privileged};
 use super::socket_options::{Kind, Moment, SocketOptions};
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, unread};
@@ -65,6 +65,8 @@ fn refused(what: &str) -> EngineError {
 }
 
 impl ObjectKind for PacketSocket {
+    const OF_NETWORK: bool = true;
+
     fn recognise(probe: &Probe) -> bool {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
         probe.file_type() == abi::S_IFSOCK
@@ -176,7 +178,7 @@ fn make(saved: &PacketSocket, context: &mut RestoreContext) -> Result<Socket> {
     let kind = if saved.raw { Type::RAW } else { Type::DGRAM };
     let socket = rights::make(Privileged::Packet, || {
         // Of protocol 0, it receives nothing yet.
-        Socket::new(Domain::from(libc::AF_PACKET), kind, None)
+        network::socket(Domain::from(libc::AF_PACKET), kind, None)
     })?;
     let mut failed: Vec<String> = Vec::new();
     for moment in [Moment::BeforeBind, Moment::Made, Moment::Last] {

@@ -89,6 +89,7 @@ pub fn dump_in_step(
             locks: Vec::new(),
             object: Object::dump(probe, &mut context)?,
             inside: None,
+            network: None,
         });
     }
     let finished = Object::finish_all(&mut files, &probes, &mut context);

@@ -164,6 +164,7 @@ pub fn restore(
     let foreign = foreign_vdso(image, &processes, context)?;
     check_features(image, &processes, context)?;
     let files = {
+        let networks = namespaces::make_networks(context)?;
         let _acting = act_as_user(context)?;
         {
             let _making = stages::begin(Stage::Files);
@@ -172,6 +173,7 @@ pub fn restore(
             ipc::make_all(&image.graph.ipc, context)?;
         }
         Object::restore_all(&image.graph.files, context)?;
+        drop(networks);
         let _making = stages::begin(Stage::Files);
         folders::finish(context)?;
         put_flags(image, context)?;
@@ -441,6 +443,7 @@ fn rebuild(
     }
     pids::set_for_children(&mut helpers, context, numbers)?;
     namespaces::enter_all(&mut helpers, context, &own)?;
+    context.networks.clear();
     namespaces::restore_ipc(&mut helpers, context, |helper| {
         let image = helper.image;
         memory::attach_inner(&mut helper.remote()?, image, files, common, page)

@@ -4,6 +4,7 @@
 mod content;
 mod inside;
 mod mounts;
+mod networks;
 mod objects;
 mod order;
 mod time;
@@ -11,6 +12,7 @@ mod users;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsRawFd;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
@@ -21,6 +23,7 @@ use super::super::sys::related::GET_PARENT;
 use super::super::trace::Remote;
 use super::{Helper, credentials};
 pub use inside::{await_all as await_inside, name_programs, open_all as open_inside};
+pub use networks::make as make_networks;
 pub use objects::restore as restore_ipc;
 use order::Step;
 
@@ -38,7 +41,11 @@ pub fn enter_all(
 ) -> Result<()> {
     let all = &context.graph.namespaces;
     check(all)?;
-    let mut made = BTreeMap::new();
+    let mut made = Made::new();
+    for (place, namespace) in &context.networks {
+        let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
+        made.insert(*place, Where { path, pid: 0, around: false });
+    }
     let images: Vec<&ProcessImage> = helpers.iter().map(|helper| helper.image).collect();
     let inside = images.iter().flat_map(|image| &image.namespaces).copied().collect();
     let (by_root, rehearsal) = (context.user.is_some(), context.rehearsal);
@@ -72,12 +79,12 @@ struct How<'c> {
 type Made = BTreeMap<u32, Where>;
 
 /// Where one is found.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Where {
-    /// Below the folder of this process.
+    /// Its file.
+    path: String,
+    /// The process that has made it; 0: this one, before there were any.
     pid: i32,
-    /// The name of the file.
-    file: &'static str,
     /// It is the user namespace around that one.
     around: bool,
 }
@@ -138,7 +145,7 @@ fn enter(
     // Before the process is in another user namespace, from which it could not look at the one that has made them.
     let mut open = Vec::with_capacity(steps.len());
     for step in steps {
-        let found = made.get(&step.place).copied();
+        let found = made.get(&step.place);
         open.push(found.map(|found| open_made(&mut helper.remote()?, found)).transpose()?);
     }
     // And before it is among mounts that may not show it.
@@ -185,7 +192,7 @@ fn enter(
                 error => unfit(content, &error),
             })?;
             let file = if step.for_children { TIME_OF_CHILDREN } else { content.file() };
-            new.insert(Where { pid, file, around: false });
+            new.insert(Where { path: format!("/proc/{pid}/ns/{file}"), pid, around: false });
             if let Some(outer) = owner.filter(|_| content.is_user()) {
                 // Whoever has made that one, too, has gone on from there.
                 made.entry(outer).and_modify(|outer| outer.around |= outer.pid == pid);
@@ -284,10 +291,9 @@ fn unfit(content: &NamespaceContent, error: &EngineError) -> EngineError {
     }
 }
 
-fn open_made(remote: &mut Remote<'_>, found: Where) -> Result<u64> {
-    let Where { pid, file, around } = found;
-    let fd = open_in(remote, &format!("/proc/{pid}/ns/{file}"))?;
-    if !around {
+fn open_made(remote: &mut Remote<'_>, found: &Where) -> Result<u64> {
+    let fd = open_in(remote, &found.path)?;
+    if !found.around {
         return Ok(fd);
     }
     let outer = remote.call("NS_GET_PARENT", libc::SYS_ioctl, &[fd, GET_PARENT, 0])?;

@@ -61,7 +61,8 @@ pub(super) fn prepare(
 }
 
 fn local_addresses(graph: &Graph) -> BTreeSet<IpAddr> {
-    let local = graph.files.iter().filter_map(|file| match &file.object {
+    let of_machine = graph.files.iter().filter(|file| file.network.is_none());
+    let local = of_machine.filter_map(|file| match &file.object {
         Object::TcpSocket(socket) => socket.local,
         Object::UdpSocket(socket) => socket.local,
         _ => None,
@@ -81,7 +82,9 @@ fn is_missing(ip: IpAddr) -> bool {
 
 /// Of those that wait for others: nobody looks for a socket that has connected, or is not listening yet, at its port.
 fn places(graph: &Graph) -> BTreeSet<Place> {
-    let files = graph.files.iter().filter_map(|file| {
+    // In a network of the job's own every port is free.
+    let of_machine = graph.files.iter().filter(|file| file.network.is_none());
+    let files = of_machine.filter_map(|file| {
         let (tcp, at, options) = match &file.object {
             Object::TcpSocket(socket) => match socket.state {
                 TcpState::Listening { .. } => (true, socket.local?, &socket.options),

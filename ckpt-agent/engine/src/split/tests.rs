@@ -107,6 +107,7 @@ impl World {
             locks: Vec::new(),
             object,
             inside: None,
+            network: None,
         });
         for pid in holders {
             self.held.get_mut(pid).unwrap().files.insert(id);

@@ -213,7 +213,8 @@ fn join_callers(graph: &Graph, holdings: &Holdings, together: &mut Together) {
 
 fn is_for_this_machine(file: &OpenFile) -> bool {
     let Object::TcpSocket(socket) = &file.object else { return false };
-    matches!(socket.state, TcpState::Listening { .. })
+    file.network.is_none()
+        && matches!(socket.state, TcpState::Listening { .. })
         && socket.local.is_some_and(|local| local.ip().to_canonical().is_loopback())
 }
 

@@ -71,6 +71,16 @@ struct Route6 {
     index: libc::c_int,
 }
 
+/// Brings it up in the caller's network namespace, which is how it gets its own addresses.
+///
+/// # Errors
+/// As netdevice(7).
+pub fn bring_up() -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let up = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    ask(&socket, SIOCSIFFLAGS, &Interface { name: name(0), value: Value { flags: up } })
+}
+
 /// Makes it ready in the caller's network namespace, which has just been made.
 ///
 /// # Errors

@@ -25,6 +25,7 @@ pub mod memory_map;
 pub mod message;
 pub mod mounts;
 pub mod mqueue;
+pub mod network;
 pub mod own_sockets;
 pub mod owner;
 pub mod packet_diag;

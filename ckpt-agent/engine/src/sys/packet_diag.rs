@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::io;
 
-use netlink_sys::{Socket, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
+use netlink_sys::{SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
 
 use super::super::error::{EngineError, Result};
+use super::network;
 
 /// SOCK_DIAG_BY_FAMILY (include/uapi/linux/sock_diag.h).
 const BY_FAMILY: u16 = 20;
@@ -66,7 +67,7 @@ pub fn packet_sockets() -> Result<HashMap<u32, PacketEntry>> {
             EngineError::system(call, "the kernel's list of packet sockets", source)
         }
     };
-    let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(failed("socket"))?;
+    let mut socket = network::netlink(NETLINK_SOCK_DIAG).map_err(failed("socket"))?;
     socket.bind_auto().map_err(failed("bind"))?;
     socket.connect(&NetlinkAddress::new(0, 0)).map_err(failed("connect"))?;
     socket.send(&request(), 0).map_err(failed("send"))?;

@@ -14,11 +14,11 @@ use netlink_packet_sock_diag::{
     inet::{ExtensionFlags, InetRequest, SocketId, StateFlags},
     unix::{ShowFlags, UnixRequest, nlas::Nla},
 };
-use netlink_sys::{Socket, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
+use netlink_sys::{SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
 
 use super::super::error::{EngineError, Result};
 pub use super::tcp_entry::TcpEntry;
-use super::{own_sockets, proc_net};
+use super::{network, own_sockets, proc_net};
 
 /// Largest answer that the kernel gives at once (net/netlink/af_netlink.c: 32 KiB).
 const ANSWER_BYTES: usize = 64 * 1024;
@@ -121,18 +121,26 @@ pub struct TcpListing {
     pub without_waiting: bool,
 }
 
+impl TcpListing {
+    fn whole(entries: Vec<TcpEntry>) -> Self {
+        Self { entries, without_waiting: false }
+    }
+}
+
 /// All TCP sockets of IPv4 and IPv6. Who may not ask the kernel reads /proc/net; who may not even that, an app of Android, asks the sockets.
 ///
 /// # Errors
 /// The kernel has no tcp_diag, netlink failures; and there is no other way.
 pub fn tcp_listing() -> Result<TcpListing> {
     let all = match *WAY {
+        // Files of /proc and calls on sockets tell of this process's own network.
+        _ if network::current().is_some() => return by_netlink().map(TcpListing::whole),
         None => by_netlink().or_else(|error| proc_net::tcp_sockets().map_err(|_| error)),
         Some(Way::Proc) => proc_net::tcp_sockets(),
         Some(Way::Own) => Err(EngineError::odd(WISH, "sockets are to be asked one by one")),
     };
     match all {
-        Ok(entries) => Ok(TcpListing { entries, without_waiting: false }),
+        Ok(entries) => Ok(TcpListing::whole(entries)),
         Err(error) => match own_sockets::tcp_sockets() {
             Ok(entries) => Ok(TcpListing { entries, without_waiting: true }),
             Err(_) => Err(error),
@@ -211,7 +219,7 @@ fn ask(request: SockDiagMessage, mut take: impl FnMut(SockDiagMessage)) -> Resul
             EngineError::system(call, "the kernel's list of sockets", source)
         }
     };
-    let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(failed("socket"))?;
+    let mut socket = network::netlink(NETLINK_SOCK_DIAG).map_err(failed("socket"))?;
     socket.bind_auto().map_err(failed("bind"))?;
     socket.connect(&NetlinkAddress::new(0, 0)).map_err(failed("connect"))?;
     let mut header = NetlinkHeader::default();

@@ -101,7 +101,14 @@ pub fn dump_with(fds: &[&dyn AsFd], set_up: impl FnOnce(&mut DumpContext)) -> Re
             let probe = Probe::of(me, 42, "test", fd)?;
             let object = Object::dump(&probe, &mut context).map_err(|e| e.at(42, "test", fd))?;
             let locks = locks::read(&probe.info)?;
-            files.push(OpenFile { flags: probe.flags, owner: None, locks, object, inside: None });
+            files.push(OpenFile {
+                flags: probe.flags,
+                owner: None,
+                locks,
+                object,
+                inside: None,
+                network: None,
+            });
             probes.push(probe);
         }
     }

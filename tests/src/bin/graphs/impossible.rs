@@ -79,6 +79,15 @@ pub const ALL: &[(&str, Change)] = &[
     ("a segment in a namespace that is none", |d, _| {
         each(list(d, "inodes"), |inode, _| inode["origin"]["namespace"] = json!(77))
     }),
+    ("a socket of a network that is none", |d, _| {
+        each(list(d, "files"), |file, _| file["network"] = json!(77))
+    }),
+    ("a socket of a network of other users", |d, _| {
+        let content = json!({"kind": "own_network", "loopback_up": true});
+        let user = user_namespace(json!([]));
+        in_namespaces(d, json!([user, { "owner": 0, "content": content }]));
+        each(list(d, "files"), |file, _| file["network"] = json!(1))
+    }),
     ("objects of the job's own user namespace, of root's", |d, _| {
         let set = json!({"number": 0, "key": 1, "mode": 0o666, "owner": [0, 0], "creator": [0, 0],
                          "values": [1], "last": [1]});

@@ -52,6 +52,7 @@ const PROGRAMS: &[&str] = &[
     "namespacefd",
     "nestedusers",
     "netlink",
+    "networksockets",
     "opath",
     "opathgone",
     "orphan",

@@ -29,6 +29,7 @@ use crate::proc::{
     Mapping, Members, add_policies, descriptor_numbers, job_number, mounts, must_be_own, read_maps,
     read_smaps, read_text, shown_by,
 };
+use crate::sys::network;
 use crate::sys::pidfd::PidFd;
 use crate::sys::schedule::Ahead;
 use crate::trace::Vdso;
@@ -197,7 +198,7 @@ impl Frozen {
         let Looked { mut nodes, strangers, stats } = self.look()?;
         self.check_leaders(&nodes)?;
         self.check_root(&nodes)?;
-        let namespaces = self.own_namespaces(&mut nodes)?;
+        let mut namespaces = self.own_namespaces(&mut nodes)?;
         self.check_stand_ins(&nodes)?;
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
@@ -218,7 +219,7 @@ impl Frozen {
             seen: std::mem::take(&mut self.seen),
             leased: Leased::now(),
             ipc_namespaces: namespaces.ipc_namespaces(),
-            network: namespaces.network(self.settings.init),
+            networks: namespaces.networks(self.settings.init),
             proc_device: namespaces.proc_device(self.settings.init)?,
             places: namespaces.found(),
             shown: self.settings.shown.clone(),
@@ -248,7 +249,15 @@ impl Frozen {
         drop(looking);
         self.settle_contexts(&nodes, &mut context)?;
         let streams_only = &self.remote_shells;
+        let known_networks = network::Known::begin();
         let mut collected = collect(&living, streams_only, &mut context)?;
+        let used = context.networks.as_ref().map(|networks| &networks.used);
+        if used.is_some_and(|used| namespaces.have_sockets(used)) {
+            context.warn(
+                "a network namespace with sockets in it belongs to the job's users after a restart, and no longer to those \
+                 of the process that has made it, who have no rights over it then",
+            );
+        }
         if !context.shares_ipc {
             check_queues(self.settings.init, &collected, &context)?;
             add_unopened_queues(self.settings.init, &mut collected, &mut context)?;
@@ -257,7 +266,16 @@ impl Frozen {
         early::open_registered(&mut collected.files, &collected.probes)?;
         namespaces::tell_peers(&collected.files, &nodes, &mut context);
         let relay_states = Vec::new();
-        Ok(Quiesced { frozen: self, nodes, namespaces, sharing, collected, context, relay_states })
+        Ok(Quiesced {
+            frozen: self,
+            nodes,
+            namespaces,
+            sharing,
+            collected,
+            context,
+            relay_states,
+            known_networks: Some(known_networks),
+        })
     }
 
     /// Waits a moment until nothing is in flight in contexts of asynchronous input and output. That comes before anything is

@@ -22,6 +22,7 @@ use crate::graph::{
     WholeFolder,
 };
 use crate::objects::{DumpContext, Object};
+use crate::sys::network;
 use crate::sys::page::page_size;
 use crate::trace::Vdso;
 
@@ -35,6 +36,8 @@ pub struct Quiesced {
     pub(super) collected: Collected,
     pub(super) context: DumpContext,
     pub(super) relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
+    /// Network namespaces of the job's own, as long as their sockets are looked at.
+    pub(super) known_networks: Option<network::Known>,
 }
 
 impl Quiesced {
@@ -45,6 +48,7 @@ impl Quiesced {
     pub fn snapshot(mut self) -> Result<Snapshot> {
         let Collected { files, probes, .. } = &mut self.collected;
         Object::late_all(files, probes, &mut self.context)?;
+        self.known_networks = None;
         let page = page_size();
         let mut processes = std::mem::take(&mut self.frozen.job.processes);
         processes.iter().for_each(StoppedProcess::die_with_tracer);

@@ -3,6 +3,7 @@
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
+use super::super::super::sys::network;
 use super::super::super::sys::sockopt;
 use super::super::socket_options::Moment;
 use super::super::{RestoreContext, Saved, multicast};
@@ -24,14 +25,16 @@ pub(super) fn all(all: &[Saved<'_, IpSocket>], context: &mut RestoreContext) -> 
 fn new(saved: &IpSocket, context: &RestoreContext) -> Result<Socket> {
     let domain = if saved.v6 { Domain::IPV6 } else { Domain::IPV4 };
     if let Some(protocol) = saved.raw {
-        let make = || Socket::new(domain, Type::RAW, Some(Protocol::from(protocol)));
+        let make = || network::socket(domain, Type::RAW, Some(Protocol::from(protocol)));
         return rights::make(rights::Privileged::Raw, make);
     }
     rights::may_ping(context)?;
     let protocol = if saved.v6 { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
-    Socket::new(domain, Type::DGRAM, Some(protocol)).map_err(|error| match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPROTONOSUPPORT) => rights::no_ping(),
-        _ => system("make", error),
+    network::socket(domain, Type::DGRAM, Some(protocol)).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPROTONOSUPPORT) => rights::no_ping(),
+            _ => system("make", error),
+        }
     })
 }
 

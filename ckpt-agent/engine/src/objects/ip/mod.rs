@@ -74,6 +74,8 @@ fn option(probe: &Probe, name: i32) -> Option<i32> {
 }
 
 impl ObjectKind for IpSocket {
+    const OF_NETWORK: bool = true;
+
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFSOCK
             && matches!(option(probe, libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))

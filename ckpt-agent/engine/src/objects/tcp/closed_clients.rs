@@ -11,6 +11,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::BlobId;
+use super::super::super::sys::network;
 use super::super::socket_options::SocketOptions;
 use super::RestoreContext;
 use super::make::{self, Address};
@@ -39,7 +40,7 @@ pub(super) fn connect_again(
 ) -> Result<SocketAddr> {
     let system = |call, error| EngineError::system(call, "a closed TCP client", error);
     let target = SockAddr::from(to);
-    let new = || Socket::new(Domain::for_address(client), Type::STREAM, None);
+    let new = || network::socket(Domain::for_address(client), Type::STREAM, None);
     let bound = |socket: &Socket| {
         socket.set_reuse_address(true)?;
         // Where it cannot be bound, any port is better than none.

@@ -10,6 +10,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::late::Connecting;
+use super::super::super::sys::network;
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sock_diag::{self, TcpEntry};
 use super::make::{self, Address, Purpose};
@@ -79,7 +80,7 @@ pub(super) fn refused_again(
         _ => IpAddr::V4(Ipv4Addr::LOCALHOST),
     };
     // It has a port where it does not listen.
-    let nobody = Socket::new(Domain::for_address(SocketAddr::new(ip, 0)), Type::STREAM, None)
+    let nobody = network::socket(Domain::for_address(SocketAddr::new(ip, 0)), Type::STREAM, None)
         .map_err(|error| system("make", error))?;
     nobody.bind(&SockAddr::from(SocketAddr::new(ip, 0))).map_err(|error| system("bind", error))?;
     let peer = nobody.local_addr().map_err(|error| system("getsockname", error))?;

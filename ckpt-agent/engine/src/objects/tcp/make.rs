@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::FileId;
+use super::super::super::sys::network;
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{Kind, Moment, SocketOptions};
@@ -90,13 +91,13 @@ fn system(call: &'static str, what: impl std::fmt::Display, error: std::io::Erro
 fn new_socket(address: &Address, context: &mut RestoreContext) -> Result<Socket> {
     let domain = if address.v6 { Domain::IPV6 } else { Domain::IPV4 };
     let protocol = if address.multipath { Protocol::MPTCP } else { Protocol::TCP };
-    let made = match Socket::new(domain, Type::STREAM, Some(protocol)) {
+    let made = match network::socket(domain, Type::STREAM, Some(protocol)) {
         // Not this kernel, or it is switched off.
         Err(error) if address.multipath => {
             context.warn(format!(
                 "there is no Multipath TCP here ({error}): a listening socket is one of TCP alone"
             ));
-            Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
+            network::socket(domain, Type::STREAM, Some(Protocol::TCP))
         }
         other => other,
     };

@@ -253,6 +253,8 @@ impl TcpSocket {
 }
 
 impl ObjectKind for TcpSocket {
+    const OF_NETWORK: bool = true;
+
     fn recognise(probe: &Probe) -> bool {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
         probe.file_type() == abi::S_IFSOCK

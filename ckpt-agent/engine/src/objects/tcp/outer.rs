@@ -42,6 +42,9 @@ pub fn outer_sockets(graph: &Graph, files: &BTreeSet<FileId>) -> Vec<OuterSocket
     files
         .iter()
         .filter_map(|&file| {
+            if graph.files.get(file.0 as usize)?.network.is_some() {
+                return None;
+            }
             let Some(Object::TcpSocket(socket)) = graph.object(file) else { return None };
             let (connection, local) = (socket.connection()?, socket.local?);
             let apart = match connection.end {

@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::BlobId;
-use super::super::sys::{abi, sock_diag, sockopt};
+use super::super::sys::{abi, network, sock_diag, sockopt};
 use super::multicast::{self, Membership};
 use super::shut::Shut;
 use super::socket_options::{Kind, Moment, SocketOptions, shared_addresses};
@@ -70,7 +70,7 @@ impl UdpSocket {
     /// A socket of a family that is nowhere yet.
     fn new_socket(v6: bool, lite: bool) -> Result<Socket> {
         let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
-        let made = Socket::new(domain, Type::DGRAM, Some(Protocol::from(protocol(lite))));
+        let made = network::socket(domain, Type::DGRAM, Some(Protocol::from(protocol(lite))));
         made.map_err(|error| match error.raw_os_error() {
             Some(libc::EPROTONOSUPPORT) if lite => EngineError::Unfit {
                 what: "the job has a UDP-Lite socket, and this kernel has none".into(),
@@ -94,6 +94,8 @@ fn system(call: &'static str, error: std::io::Error) -> EngineError {
 }
 
 impl ObjectKind for UdpSocket {
+    const OF_NETWORK: bool = true;
+
     fn recognise(probe: &Probe) -> bool {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
         probe.file_type() == abi::S_IFSOCK

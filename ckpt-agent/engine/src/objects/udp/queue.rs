@@ -6,13 +6,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
-use socket2::{SockAddr, Socket};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::graph::BlobId;
 use super::super::super::late::cookie_of;
 use super::super::super::sys::disconnect::disconnect;
 use super::super::super::sys::message::receive;
+use super::super::super::sys::network;
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
 use super::super::shown::Item;
@@ -352,8 +353,12 @@ pub(super) fn be_refused(socket: &Socket) -> std::io::Result<()> {
         _ => Ipv4Addr::LOCALHOST.into(),
     };
     // Its port is free once it is closed, and nobody has it so soon.
-    let closed = std::net::UdpSocket::bind(SocketAddr::new(ip, 0))?.local_addr()?;
-    socket.connect(&SockAddr::from(closed))?;
+    let at = SocketAddr::new(ip, 0);
+    let closed = network::socket(Domain::for_address(at), Type::DGRAM, None)?;
+    closed.bind(&SockAddr::from(at))?;
+    let target = closed.local_addr()?;
+    drop(closed);
+    socket.connect(&target)?;
     socket.send(b"")?;
     poll_one(socket, 0, ANSWERS_WITHIN).map(drop)
 }

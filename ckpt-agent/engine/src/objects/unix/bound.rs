@@ -117,7 +117,7 @@ fn bind_in(folder: &Path, path: &Path, socket: &Socket) -> std::io::Result<()> {
     }
     let directory = folder.to_str().map(str::to_owned);
     let bytes = path.as_os_str().as_bytes().to_vec();
-    let name = Name { bytes, directory, exists: false, bound_to: None, owner: None };
+    let name = Name { directory, ..Name::of(bytes) };
     in_directory(&name, |address| socket.bind(address)).map_err(std::io::Error::other)?
 }
 

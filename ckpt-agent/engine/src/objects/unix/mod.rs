@@ -28,7 +28,7 @@ use socket2::{SockAddr, SockRef};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId, Pid, RelayEnd};
 use super::super::proc::root_directory;
-use super::super::sys::{abi, sockopt};
+use super::super::sys::{abi, network, sockopt};
 use super::shown::Shown;
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
@@ -92,6 +92,9 @@ pub struct Name {
     /// Of that socket: user, group, mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<(u32, u32, u32)>,
+    /// Of an abstract name: the network namespace of the job's own in which it is one, as a place among its namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<u32>,
 }
 
 /// What a Unix socket is connected to.
@@ -289,8 +292,9 @@ fn is_urgent(probe: &Probe) -> bool {
 
 /// A name with what is needed to bind to it again.
 fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
-    let mut name = Name { bytes, directory: None, exists: false, bound_to: None, owner: None };
+    let mut name = Name::of(bytes);
     if name.bytes.first() == Some(&0) {
+        name.network = network::current();
         return name;
     }
     if Path::new(OsStr::from_bytes(&name.bytes)).is_relative() {
@@ -320,6 +324,11 @@ fn seen(name: &Name, probe: &Probe) -> PathBuf {
 }
 
 impl Name {
+    /// Of a socket that has no file.
+    fn of(bytes: Vec<u8>) -> Self {
+        Self { bytes, directory: None, exists: false, bound_to: None, owner: None, network: None }
+    }
+
     /// Compares what the name leads to with the file that the socket was bound to. `others`: the files of all sockets.
     fn identify(
         &mut self,

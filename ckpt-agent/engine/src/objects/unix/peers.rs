@@ -6,6 +6,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{FileId, Pid};
+use super::super::super::sys::network;
 use super::super::super::sys::sock_diag::{self, UnixEntry};
 use super::{
     DumpContext, External, Found, Probe, UnixKind, UnixLink, UnixSocket, queue, refused, soon,
@@ -17,8 +18,12 @@ const SEND: u8 = 2;
 
 /// Fills in links and shutdowns.
 pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext) -> Result<()> {
-    let listed: HashMap<u32, UnixEntry> =
-        sock_diag::unix_sockets()?.into_iter().map(|entry| (entry.inode, entry)).collect();
+    let mut listed: HashMap<u32, UnixEntry> = HashMap::new();
+    // All have inodes of one file system.
+    for place in std::iter::once(None).chain(network::places().into_iter().map(Some)) {
+        let entries = network::within(place, sock_diag::unix_sockets)?;
+        listed.extend(entries.into_iter().map(|entry| (entry.inode, entry)));
+    }
     let by_inode: HashMap<u32, FileId> =
         all.iter().map(|found| (found.probe.stat.st_ino as u32, found.id)).collect();
     let files: HashSet<u32> = listed.values().filter_map(|entry| entry.bound_to).collect();

@@ -11,6 +11,7 @@ use socket2::{Domain, MsgHdr, SockRef, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{FileId, Pid, RelayEnd};
+use super::super::super::sys::network;
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{Moment, SO_BUF_LOCK, set_send_buffer};
 use super::bound::Bound;
@@ -91,7 +92,7 @@ impl<'a> Work<'a> {
                 }
                 _ => continue,
             };
-            let made = new_socket(socket.variety)?;
+            let made = new_socket(socket.variety, socket.name.as_ref())?;
             if let Some(name) = &socket.name {
                 self.bound.bind(&made, name)?;
             }
@@ -178,7 +179,7 @@ impl<'a> Work<'a> {
         let Some(name) = one.name.clone() else {
             return Err(EngineError::Damaged("a Unix connection without a name".into()));
         };
-        let client = new_socket(one.variety)?;
+        let client = new_socket(one.variety, Some(&name))?;
         if let Some(own) = &other.name {
             self.bound.bind(&client, own)?;
         }
@@ -207,7 +208,7 @@ impl<'a> Work<'a> {
             Some((id, _)) => self.made.get(id),
             None => {
                 if !self.temporary.contains_key(name) {
-                    let made = new_socket(like.variety)?;
+                    let made = new_socket(like.variety, Some(name))?;
                     self.bound.bind(&made, name)?;
                     made.listen(TEMPORARY_BACKLOG).map_err(|error| system("listen on", error))?;
                     self.temporary.insert(name.clone(), made.into());
@@ -257,7 +258,7 @@ impl<'a> Work<'a> {
                     listener.0
                 )));
             };
-            let client = new_socket(socket.variety)?;
+            let client = new_socket(socket.variety, Some(&name))?;
             if let Some(own) = &socket.name {
                 self.bound.bind(&client, own)?;
             }
@@ -340,10 +341,11 @@ impl<'a> Work<'a> {
         context: &mut RestoreContext,
     ) -> Result<()> {
         let files = self.files(message, context)?;
+        let network = socket.name.as_ref().and_then(|name| name.network);
         let by_name = message.from.as_ref().and_then(|from| {
+            let is_sender = |name: &Name| name.bytes == *from && name.network == network;
             self.by_id.iter().find(|(_, other)| {
-                other.variety == UnixKind::Datagram
-                    && other.name.as_ref().is_some_and(|name| name.bytes == *from)
+                other.variety == UnixKind::Datagram && other.name.as_ref().is_some_and(is_sender)
             })
         });
         let of_pair = match socket.link {
@@ -373,7 +375,7 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         if let Some(from) = &message.from {
-            let own = new_socket(UnixKind::Datagram)?;
+            let own = new_socket(UnixKind::Datagram, socket.name.as_ref())?;
             let sent = senders::send_as(from, &own, |own| {
                 send(&SockRef::from(own)).map_err(std::io::Error::other)?
             });
@@ -389,7 +391,7 @@ impl<'a> Work<'a> {
                 )),
             }
         }
-        let own = new_socket(UnixKind::Datagram)?;
+        let own = new_socket(UnixKind::Datagram, socket.name.as_ref())?;
         send(&SockRef::from(&own))?.map_err(|error| system("send to", error))?;
         Ok(())
     }
@@ -473,7 +475,8 @@ fn is_anonymous_pair(by_id: &BTreeMap<FileId, &UnixSocket>, id: FileId) -> bool 
 fn same_name(one: &UnixSocket, other: &UnixSocket) -> bool {
     match (&one.name, &other.name) {
         (Some(a), Some(b)) => {
-            one.variety == other.variety && a.bytes == b.bytes && a.bound_to == b.bound_to
+            let same = a.bytes == b.bytes && a.bound_to == b.bound_to && a.network == b.network;
+            same && one.variety == other.variety
         }
         _ => false,
     }
@@ -487,8 +490,11 @@ fn socket_type(kind: UnixKind) -> Type {
     }
 }
 
-fn new_socket(kind: UnixKind) -> Result<Socket> {
-    Socket::new(Domain::UNIX, socket_type(kind), None).map_err(|error| system("make", error))
+/// A socket that is to bear that name, or to reach who does.
+fn new_socket(kind: UnixKind, name: Option<&Name>) -> Result<Socket> {
+    let make = || network::socket(Domain::UNIX, socket_type(kind), None);
+    let made = network::within(name.and_then(|name| name.network), make);
+    made.map_err(|error| system("make", error))
 }
 
 /// ObjectKind for what is to be queued; the recorded sizes follow.

@@ -48,7 +48,8 @@ pub(super) fn fill(
             name(remote, "sethostname", libc::SYS_sethostname, host)?;
             name(remote, "setdomainname", libc::SYS_setdomainname, domain)
         }
-        NamespaceContent::Network { loopback_up: true } => start_loopback(remote),
+        NamespaceContent::Network { loopback_up: true }
+        | NamespaceContent::OwnNetwork { loopback_up: true } => start_loopback(remote),
         NamespaceContent::OwnMounts { mounts, pivot, private } => {
             let order =
                 mounts::Order { mounts, pivot: *pivot, private: *private, rehearsal, procs };
@@ -66,6 +67,7 @@ pub(super) fn fill(
             time::set(pid, *monotonic_ns, *boottime_ns)
         }
         NamespaceContent::Network { loopback_up: false }
+        | NamespaceContent::OwnNetwork { loopback_up: false }
         | NamespaceContent::Ipc
         | NamespaceContent::OwnIpc { .. }
         | NamespaceContent::Mounts
