@@ -48,11 +48,16 @@ fn are_own(credentials: &Credentials, user: &UserOrder, in_own: bool) -> bool {
 /// that the user has no right to. What belongs to the job's user namespace is root's to make: set-user-ID programs would
 /// find in it what the user has put there.
 fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder) -> Option<bool> {
-    let mut in_own = false;
+    let (mut in_own, mut needs_own) = (false, process.root_directory.is_some());
     for place in process.namespaces.iter().chain(&process.time_of_children) {
         let one = all.get(*place as usize)?;
         if !one.content.is_user() {
-            one.owner?;
+            // One with sockets is made for the job's user namespace, whomever it belonged to. Who is in a user namespace of
+            // the user's gets no rights of root's by any program.
+            needs_own |= matches!(one.content, NamespaceContent::OwnNetwork { .. });
+            if one.owner.is_none() && !matches!(one.content, NamespaceContent::OwnNetwork { .. }) {
+                return None;
+            }
             continue;
         }
         if !may_make(one, all, user) {
@@ -60,7 +65,7 @@ fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder
         }
         in_own = true;
     }
-    (in_own || process.root_directory.is_none()).then_some(in_own)
+    (in_own || !needs_own).then_some(in_own)
 }
 
 /// Whether a user may make a user namespace, and the one around it; the maps of both are in the job's numbers.
