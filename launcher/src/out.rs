@@ -20,6 +20,19 @@ pub fn print(text: &str) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
+/// Writes a file, which is there as a whole or as it was before.
+///
+/// # Errors
+/// Which one can't be written, and why.
+pub fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut file = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .tempfile_in(folder.unwrap_or_else(|| Path::new(".")))?;
+    file.write_all(bytes)?;
+    file.persist(path).map(drop).map_err(|error| error.error)
+}
+
 /// Prints a value as JSON.
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text =

@@ -62,6 +62,21 @@ pub fn age(from_ms: u64, now_ms: u64) -> String {
     }
 }
 
+/// The end of the year 9999: later ones have no such form.
+const LAST: u64 = 253_402_300_799_999;
+
+/// A moment, in milliseconds since 1970, as 2026-11-28T15:42:52Z.
+#[must_use]
+pub fn utc(at_ms: u64) -> String {
+    match at_ms {
+        ..=LAST => {
+            let at = std::time::UNIX_EPOCH + Duration::from_millis(at_ms);
+            humantime::format_rfc3339_seconds(at).to_string()
+        }
+        _ => "?".to_owned(),
+    }
+}
+
 /// How a job ended.
 #[must_use]
 pub fn end(status: Option<ExitKind>) -> String {

@@ -225,6 +225,22 @@ Examples:
         #[arg(short, long)]
         follow: bool,
     },
+    /// Write a page about a job: its whole time, its checkpoints, and each recovery by its phases.
+    ///
+    /// One file, to be opened in a browser, to be sent to somebody or kept: nothing is loaded from anywhere. The job may
+    /// run, or have ended.
+    #[command(after_long_help = "\
+Examples:
+  ckptd report fold                     writes fold.html here
+  ckptd report latest report.html
+  ckptd report fold - | mail -s fold somebody")]
+    Report {
+        /// The job.
+        job: String,
+        /// Where it is written; '-': to standard output [default: NAME.html].
+        #[arg(value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
     /// Show a job that runs: output, input and exit status, as if run here.
     ///
     /// A job without a cluster that has no terminal reads its input only where it was started.

@@ -6,13 +6,9 @@ use crate::client::refusal::unexpected;
 use crate::cluster::{Cluster, coordinator_folder};
 use crate::failure::Failure;
 use crate::tables::{printable, table};
-use crate::text;
+use crate::text::{self, utc};
 use protocol::cluster::audit::{AuditEvent, AuditLine, Chain, Order};
 use protocol::cluster::client::{Answer, Ask};
-use std::time::{Duration, UNIX_EPOCH};
-
-/// The last instant that can be told of, in milliseconds since 1970 UTC: the end of the year 9999.
-const LAST: u64 = 253_402_300_799_999;
 
 const WHAT: &str = "read the audit log";
 
@@ -113,7 +109,7 @@ fn row(line: &AuditLine) -> Vec<String> {
         AuditEvent::Ordered { order } => cells(order, String::new()),
         AuditEvent::Refused { order, reason } => cells(order, format!("failed: {reason}")),
     };
-    [time(line.at_ms), user, through, order, about, came_to].map(|cell| printable(&cell)).to_vec()
+    [utc(line.at_ms), user, through, order, about, came_to].map(|cell| printable(&cell)).to_vec()
 }
 
 fn cells(order: &Order, came_to: String) -> [String; 5] {
@@ -131,16 +127,6 @@ fn cells(order: &Order, came_to: String) -> [String; 5] {
         order.about.clone(),
         came_to,
     ]
-}
-
-/// An instant in milliseconds since 1970 UTC, for people.
-pub(super) fn time(at_ms: u64) -> String {
-    match at_ms {
-        ..=LAST => {
-            humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(at_ms)).to_string()
-        }
-        _ => "?".to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -173,6 +159,6 @@ mod tests {
         };
         let lines = events.map(&mut add);
         insta::assert_snapshot!(table(&rows(&lines)));
-        assert_eq!(time(u64::MAX), "?");
+        assert_eq!(utc(u64::MAX), "?");
     }
 }

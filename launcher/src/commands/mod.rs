@@ -29,6 +29,7 @@ mod logs;
 mod ls;
 mod one_line;
 mod rehearse;
+mod report;
 mod restart;
 mod rm;
 mod rsh;
@@ -163,6 +164,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
             return verify::perform(&context, &job, list);
         }
         Command::Logs { job, follow } => logs::perform(&context, &job, follow)?,
+        Command::Report { job, to } => report::perform(&context, &job, to)?,
         Command::Attach { job } => return attach::perform(&context, &job),
         Command::Rsh { node, command } => return rsh::perform(&context, &node, &command),
         Command::Coordinator(arguments) => coordinator::perform(&context, arguments)?,

@@ -4,7 +4,6 @@
 
 mod signing;
 
-use super::audit::time;
 use super::{Context, print, print_json};
 use crate::cli::{ListArguments, LoginArguments, LogoutArguments};
 use crate::client::link::{Link, LinkError};
@@ -12,6 +11,7 @@ use crate::client::refusal::{refusal, unexpected};
 use crate::cluster::{Cluster, coordinator_folder};
 use crate::failure::Failure;
 use crate::tables::{printable, table};
+use crate::text::utc;
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::login::{ShownKey, ShownLogin, Statement};
 use protocol::database::users::name_of;
@@ -110,7 +110,7 @@ fn log_in(cluster: &Cluster, user: &str, key: Option<&Path>, valid_s: u64) -> Re
             eprintln!(
                 "ckptd: logged in as {user} on {} until {}; 'ckptd logout' ends it",
                 statement.member,
-                time(statement.until_ms)
+                utc(statement.until_ms)
             );
             Ok(())
         }
@@ -153,7 +153,7 @@ fn show_logins(cluster: &Cluster, list: ListArguments) -> Result<(), Failure> {
         let here = if login.here { " (this one)" } else { "" };
         let account = format!("{}{here}", login.account);
         let member = login.member.to_string();
-        let cells = [&login.user, &member, &account, &time(login.until_ms), &login.key];
+        let cells = [&login.user, &member, &account, &utc(login.until_ms), &login.key];
         cells.map(|cell| printable(cell)).to_vec()
     });
     print(&table(&std::iter::once(heading).chain(rows).collect::<Vec<_>>()))
@@ -173,7 +173,7 @@ fn show_keys(cluster: &Cluster, user: Option<String>, list: ListArguments) -> Re
             key.through.as_ref().map_or_else(|| "coordinator".to_owned(), ToString::to_string);
         let counts = if key.counts { "" } else { " (does not count)" };
         let through = format!("{through}{counts}");
-        let added = time(key.added_ms);
+        let added = utc(key.added_ms);
         let cells = [&key.user, &key.kind, &key.fingerprint, &through, &added, &key.comment];
         cells.map(|cell| printable(cell)).to_vec()
     });

@@ -115,3 +115,26 @@ pub fn launcher_killed(stage: &Stage) -> Result<(), Failure> {
     running.kill()?;
     stage.expect_gone()
 }
+
+/// A page about a job that runs, and about one that has ended.
+pub fn report(stage: &Stage) -> Result<(), Failure> {
+    let running = stage.run(&["sh", "-c", LOOP])?;
+    running.wait_for("ready")?;
+    stage.checkpoint()?;
+    let to = stage.home.join("page.html").display().to_string();
+    let told = stage.output(&["report", JOB, &to], "")?.expect(0)?;
+    let page = own(std::fs::read_to_string(&to))?;
+    let is_whole = |page: &str| {
+        page.starts_with("<!DOCTYPE html>")
+            && page.ends_with("</html>\n")
+            && page.contains("<circle class=\"checkpoint\"")
+    };
+    expect(told.out.trim() == to && is_whole(&page), || format!("{told:?}: {page}"))?;
+    own(std::fs::write(stage.home.join("go"), ""))?;
+    running.finish()?.expect(0)?;
+    let page = stage.output(&["report", JOB, "-"], "")?.expect(0)?;
+    expect(is_whole(&page.out), || format!("after its end: {page:?}"))?;
+    let nowhere = stage.home.join("no/page.html").display().to_string();
+    let refused = stage.output(&["report", JOB, &nowhere], "")?.expect(125)?;
+    expect(refused.err.lines().count() == 1, || format!("{refused:?}"))
+}

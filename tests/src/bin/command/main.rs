@@ -52,6 +52,7 @@ const CASES: &[(&str, Case)] = &[
     ("foreign-signals", streams::foreign_signals),
     ("stubborn-job", streams::stubborn_job),
     ("json", listings::json),
+    ("report", listings::report),
     ("stop-with-checkpoint", listings::stop_with_checkpoint),
     ("configured", configured::holds),
     ("configured-wrong", configured::wrong),

@@ -11,8 +11,8 @@ use crate::job::Failure;
 
 pub(super) const CASES: &[Case] = &[Case {
     name: "commands",
-    about: "signals reach a job through its launcher, before and after a loss, and through attach; logs, verify, inspect \
-            and top tell of it what is true",
+    about: "signals reach a job through its launcher, before and after a loss, and through attach; logs, verify, inspect, \
+            report and top tell of it what is true",
     run: commands,
 }];
 
@@ -70,6 +70,12 @@ fn commands(stage: &Stage) -> Result<(), Failure> {
     attached.wait_for_output("tick", LIMIT)?;
     attached.signal(Signal::SIGALRM)?;
     attached.wait_for_output("got ALRM", LIMIT)?;
+    let report = ckptd.ckptd(2, &["report", "told", "-"])?;
+    let phases = ["noticed", "planned", "fetched", "rewired", "restored", "running"];
+    let has_all = phases.iter().all(|phase| report.stdout.contains(&format!(">{phase}</text>")));
+    check(has_all && report.stdout.contains("node1 was lost; the job went on"), || {
+        format!("{report:?}")
+    })?;
     let top = ckptd.ckptd(2, &["top"])?;
     let moved = top.stdout.lines().find(|line| line.contains("moved: lost (node1)"));
     check(moved.is_some_and(|line| line.contains(" s ago")), || format!("{top:?}"))?;
