@@ -34,9 +34,9 @@ pub fn of_job(job: &Value, now: u64) -> String {
     recoveries(&mut out, job);
     checkpoints(&mut out, job);
     places(&mut out, job);
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "<footer>ckptd {}, {}</footer></body></html>\n",
+        "<footer>ckptd {}, {}</footer></body></html>",
         env!("CARGO_PKG_VERSION"),
         text::utc(now)
     );
