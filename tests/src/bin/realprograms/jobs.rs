@@ -113,6 +113,11 @@ pub fn suite(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
     let nginx = Real::new("nginx", with("python3", "nginx.py"), "started", "nginx: right");
     let memcached =
         Real::new("memcached", with("python3", "memcached.py"), "started", "memcached: right");
+    let mut apart = ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-net"]
+        .map(str::to_owned)
+        .to_vec();
+    apart.extend(with("python3", "memcached.py"));
+    let apart = Real::new("own-network", apart, "started", "memcached: right");
     let bubblewrap =
         Real::new("bubblewrap", with("bash", "bubblewrap.sh"), "started", "bubblewrap: right");
     let container =
@@ -135,6 +140,7 @@ pub fn suite(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         memcached,
         Real { needs: &["bwrap"], ..bubblewrap },
         Real { needs: &["bwrap"], ..container },
+        Real { needs: &["bwrap", "memcached"], ..apart },
         Real { needs: &["node"], ..node },
         jvm("java-g1", "-XX:+UseG1GC"),
         jvm("java-zgc", "-XX:+UseZGC"),
