@@ -17,6 +17,14 @@ pub enum Failure {
     /// It could not be done; the text fits after "failed to ...".
     #[error("failed to {0}")]
     Failed(String),
+    /// The job's program can't be run; the text fits after "failed to ...".
+    #[error("failed to {told}")]
+    Program {
+        /// Which one, and why.
+        told: String,
+        /// As a shell would end.
+        status: u8,
+    },
     /// What it prints could not be written.
     #[error("failed to write to standard output: {0}")]
     Output(#[from] io::Error),
@@ -33,6 +41,7 @@ impl Failure {
     pub fn exit_status(&self) -> u8 {
         match self {
             Failure::Usage(_) | Failure::Group(_) => 2,
+            Failure::Program { status, .. } => *status,
             // As a shell shows a program that SIGPIPE has ended.
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 141,
             Failure::Failed(_) | Failure::Output(_) => EXIT_FAILED,

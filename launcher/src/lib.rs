@@ -45,6 +45,12 @@ use std::process::ExitCode;
 /// Exit status when ckptd itself failed.
 pub const EXIT_FAILED: u8 = 125;
 
+/// Exit status when the job's program is there and can't be executed, as of a shell.
+pub const EXIT_NOT_EXECUTABLE: u8 = 126;
+
+/// Exit status when there is no such program, as of a shell.
+pub const EXIT_NOT_FOUND: u8 = 127;
+
 /// Runs the command of this process's arguments, with embedded agents from `start_agent`.
 pub fn main_with(start_agent: agent::StartAgent) -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == session::TERMINAL_GUARD_NAME) {

@@ -58,7 +58,8 @@ A cluster, so that a job outlives machines:
 JOB is the name of a job, the beginning of its id, or 'latest'.
 
 Exit status: that of the job for run and restart (128+N where signal N ended it); 2 for wrong
-usage; 125 where ckptd itself failed.")]
+usage; 125 where ckptd itself failed; 126 and 127 where the job's program can't be executed, or is
+not there.")]
 pub struct Cli {
     /// Where jobs are kept [default: $CKPTD_DIR, else ~/.local/state/ckptd]. Where an agent runs
     /// with the same folder, or with none given, jobs are those of its cluster.

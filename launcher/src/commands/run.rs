@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
 use crate::mpi::{self, GroupError, Sharing};
 use crate::session::{self, Begin, Session};
+use crate::{EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND};
 use protocol::launch::{Kept, LaunchSpec};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -41,8 +42,7 @@ fn perform_in(
     let mut environment: Vec<_> = std::env::vars_os().collect();
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
     // Told here, before anything is made: a slip of the pen should leave no job behind.
-    let found = find_program(&program, path.as_deref(), &directory)
-        .map_err(|cause| Failure::of(&what, cause))?;
+    let found = find_program(&what, &program, path.as_deref(), &directory)?;
     if let Some(baseline) = arguments.cpu_baseline {
         if arguments.options.engine == EngineSetting::Dmtcp {
             return Err(Failure::Usage(
@@ -89,8 +89,8 @@ pub fn refuse_early(command: &[OsString], sharing: Sharing) -> Result<(), Failur
     let program = command.first().cloned().unwrap_or_default();
     let what = format!("run {}", program.to_string_lossy());
     let directory = std::env::current_dir().map_err(|error| Failure::of(&what, error))?;
-    let found = find_program(&program, std::env::var_os("PATH").as_deref(), &directory)
-        .map_err(|cause| Failure::of(&what, cause))?;
+    let path = std::env::var_os("PATH");
+    let found = find_program(&what, &program, path.as_deref(), &directory)?;
     match sharing {
         Sharing::Groups(_) if mpi::recognise(&program, &found).is_none() => {
             Err(GroupError::NoLauncher(program.to_string_lossy().into_owned()).into())
@@ -130,15 +130,22 @@ fn sharing(arguments: &RunArguments, is_clustered: bool) -> Result<Sharing, Grou
 }
 
 fn find_program(
+    what: &str,
     program: &OsStr,
     path: Option<&OsStr>,
     directory: &Path,
-) -> Result<PathBuf, &'static str> {
+) -> Result<PathBuf, Failure> {
+    if let Some(found) = mpi::find_program(program, path, directory) {
+        return Ok(found);
+    }
     let is_path = program.as_encoded_bytes().contains(&b'/');
-    mpi::find_program(program, path, directory).ok_or(match is_path {
-        true => "it is not there, or can't be executed",
-        false => "there is no such program in PATH",
-    })
+    let is_there = is_path && directory.join(program).exists();
+    let (cause, status) = match (is_path, is_there) {
+        (true, true) => ("it is no program, or not executable", EXIT_NOT_EXECUTABLE),
+        (true, false) => ("it is not there", EXIT_NOT_FOUND),
+        (false, _) => ("there is no such program in PATH", EXIT_NOT_FOUND),
+    };
+    Err(Failure::Program { told: format!("{what}: {cause}"), status })
 }
 
 /// Runs the job on this machine alone.

@@ -86,6 +86,12 @@ pub fn refusals(stage: &Stage) -> Result<(), Failure> {
         expect(right, || format!("{arguments:?} is not refused with {words:?}: {ended:?}"))
     };
     refused(&["restart", "nosuch"], "nosuch")?;
+    // As a shell would end.
+    for (program, status) in [("nosuch", 127), ("./nosuch", 127), ("/etc/passwd", 126), ("/", 126)]
+    {
+        let ended = stage.output(&["run", program], "")?.expect(status)?;
+        expect(ended.err.lines().count() == 1, || format!("{program}: {ended:?}"))?;
+    }
     refused(&["checkpoint", "latest"], "latest")?;
     let running = stage.run(&["sh", "-c", LOOP])?;
     running.wait_for("ready")?;
