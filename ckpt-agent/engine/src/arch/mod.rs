@@ -242,6 +242,18 @@ pub trait Architecture {
     /// Registers that let the kernel forget that a system call was in progress.
     fn settled(registers: &Self::Registers) -> Self::Registers;
 
+    /// A call that the thread has just come out of, and its answer, where that is a number of bytes: known where the
+    /// registers of a stop still have both.
+    fn answered(_registers: &Self::Registers) -> Option<(Call, u64)> {
+        None
+    }
+    /// Code that makes a call, for which all registers are prepared, adds `done` to its answer, or answers with that alone
+    /// where the call fails, and goes on where and with the registers that these would have gone on with. `None`: not known
+    /// for this architecture.
+    fn code_of_rest(_registers: &Self::Registers, _done: u64) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Where this machine keeps the parts of extended register sets, if machines differ in that.
     fn layout() -> Vec<Part> {
         Vec::new()

@@ -18,6 +18,7 @@ use crate::dump::areas::{Planned, Window, check, check_huge, check_watched, plan
 use crate::dump::attributes;
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
+use crate::dump::cut_short;
 use crate::dump::inside;
 use crate::dump::pages::Pagemap;
 use crate::dump::posix_timers;
@@ -87,6 +88,10 @@ impl Quiesced {
         for (process, Seen { vdso, statuses, .. }) in processes.iter_mut().zip(&mapped) {
             process.ignores_traps = statuses.first().is_some_and(process::ignores_traps);
             leave_vdso(process, vdso)?;
+        }
+        for (process, seen) in processes.iter_mut().zip(&mut mapped) {
+            let Seen { mappings, vdso, statuses, .. } = seen;
+            cut_short::go_on(process, mappings, statuses, vdso.kernel_entry()?)?;
         }
         // What is left of sleeps and timers is told as of this moment or an earlier one, and no thread reads a clock
         // after it: an image wakes nobody early, and none of its clocks goes back.
