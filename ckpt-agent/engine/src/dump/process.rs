@@ -256,7 +256,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
     }
     let subreaper = read_longs(remote, subreaper_at, 1)?[0] as u32 != 0;
     let local_descriptors = local_descriptors::read(remote)?;
-    let (attributes, thp_disable) = attributes.read(remote.thread().tid(), &results);
+    let (attributes, thp_disable) = attributes.read(remote.thread().tid(), &results)?;
     Ok(Inside {
         actions,
         interval_timers,

@@ -23,6 +23,8 @@ pub(super) const ROWS: &[Row] = &[
     ("keyctl(2): keyring of a session", Default, "that of whoever restarts the job"),
     ("/proc/PID/loginuid, sessionid", Default, "those of whoever restarts the job"),
     ("arch_prctl(2): ARCH_SHSTK_ENABLE", Refused, ""),
+    ("arch_prctl(2): ARCH_REQ_XCOMP_PERM", Kept, "with tiles of AMX in use"),
+    ("arch_prctl(2): ARCH_SET_CPUID", Kept, ""),
     ("mlock(2), mlockall(2)", Kept, "where the limit allows it; a line says where later mappings are not locked"),
     ("mseal(2)", Kept, "where the kernel has it and tells of it; a line says where not"),
     ("io_setup(2)", Kept, "with nothing in flight; see Limits"),

@@ -23,6 +23,27 @@ const ENTER_LENGTH: u64 = 2;
 /// NT_X86_XSTATE
 const XSTATE: u32 = 0x202;
 
+/// Clears a tile of AMX, and gives up all of them.
+const USE_TILES: [u8; 20 + 64] = {
+    const CODE: [u8; 20] = [
+        0xc4, 0xe2, 0x78, 0x49, 0x05, 11, 0, 0, 0, // ldtilecfg [rip+11]
+        0xc4, 0xe2, 0x7b, 0x49, 0xc0, // tilezero tmm0
+        0xc4, 0xe2, 0x78, 0x49, 0xc0, // tilerelease
+        0xcc, // int3
+    ];
+    let mut all = [0; 20 + 64];
+    let mut at = 0;
+    while at < CODE.len() {
+        all[at] = CODE[at];
+        at += 1;
+    }
+    // The configuration: palette 1, and of the first tile 64 bytes in a row and 16 rows.
+    all[20] = 1;
+    all[20 + 16] = 64;
+    all[20 + 48] = 16;
+    all
+};
+
 impl Architecture for X86_64 {
     type Registers = Registers;
 
@@ -68,6 +89,8 @@ impl Architecture for X86_64 {
     };
 
     const MODIFY_LDT: Option<libc::c_long> = Some(libc::SYS_modify_ldt);
+    const ARCH_PRCTL: Option<libc::c_long> = Some(libc::SYS_arch_prctl);
+    const PARTS_TO_ASK_FOR: u64 = 1 << xstate::TILES;
 
     fn user_top() -> u64 {
         0x7fff_ffff_f000
@@ -179,6 +202,10 @@ impl Architecture for X86_64 {
         // jmp rcx: as after a call, which leaves in rcx where it goes on.
         code.extend([0xff, 0xe1]);
         Some(code)
+    }
+
+    fn code_that_uses(note: u32, saved: &[u8]) -> Option<Vec<u8>> {
+        (note == XSTATE && xstate::has(saved, xstate::TILES)).then(|| USE_TILES.to_vec())
     }
 
     fn layout() -> Vec<Part> {
