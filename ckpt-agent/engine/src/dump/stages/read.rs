@@ -41,6 +41,9 @@ use crate::tracking::{Looked, Unwritten, Wish};
 /// while the kernel changes the time.
 const LONGEST_WAY: u32 = 2000;
 
+/// Guard regions are looked for in shared mappings of at most so many bytes: the look takes time for each page there.
+const MOST_GUARDED: u64 = 256 << 20;
+
 /// Pages with their addresses, and guard regions.
 type ReadEarly = (Vec<(u64, Vec<u8>)>, Vec<(u64, u64)>);
 
@@ -495,7 +498,8 @@ impl Quiesced {
         Ok(ProcessDump { host_pid, snapshot_pid, image, planned, early, guards, unwritten })
     }
 
-    /// Pages and guard regions of areas that the snapshot process has not inherited, read from the process itself. What
+    /// Pages and guard regions of areas that the snapshot process has not inherited, read from the process itself, and guard
+    /// regions of shared mappings, of whose pages a child inherits nothing. What
     /// may be dropped is: random numbers that a library keeps there must not come twice.
     fn read_early(
         &self,
@@ -504,8 +508,18 @@ impl Quiesced {
         planned: &[Planned],
         page: u64,
     ) -> Result<ReadEarly> {
+        let mut pagemap = Pagemap::of(host_pid, page)?;
+        let mut guards = Vec::new();
+        let is_shared = |planned: &&Planned| {
+            let mapping = &planned.mapping;
+            let is_other = mapping.is_segment() || mapping.is_ring() || mapping.is_aio();
+            mapping.shared && !mapping.is_kernel() && !is_other && mapping.length() <= MOST_GUARDED
+        };
+        for planned in planned.iter().filter(is_shared) {
+            guards.extend(pagemap.guards(planned.mapping.start, planned.mapping.end)?);
+        }
         if snapshot_pid == host_pid {
-            return Ok(ReadEarly::default());
+            return Ok((Vec::new(), guards));
         }
         let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
         let inherited = read_maps(snapshot_pid)?;
@@ -522,9 +536,8 @@ impl Quiesced {
                 return Err(EngineError::rearranged(pid));
             }
         }
-        let mut pagemap = Pagemap::of(host_pid, page)?;
         let mut memory = ProcessMemory::of(host_pid);
-        let (mut early, mut guards) = (Vec::new(), Vec::new());
+        let mut early = Vec::new();
         for mapping in known.iter().filter(|mapping| is_not_inherited(mapping)) {
             let stored = pagemap.stored(mapping.start, mapping.end)?;
             guards.extend(stored.guards);
