@@ -21,6 +21,7 @@ pub(super) const ROWS: &[Row] = &[
     ("pkey_alloc(2)", Kept, ""),
     ("keyctl(2): keyrings of a thread or process", Refused, ""),
     ("keyctl(2): keyring of a session", Default, "that of whoever restarts the job"),
+    ("/proc/PID/autogroup", Default, "a session's group has no nice value of its own"),
     ("/proc/PID/loginuid, sessionid", Default, "those of whoever restarts the job"),
     ("arch_prctl(2): ARCH_SHSTK_ENABLE", Refused, ""),
     ("arch_prctl(2): ARCH_REQ_XCOMP_PERM", Kept, "with tiles of AMX in use"),
