@@ -310,7 +310,6 @@ pub fn release_programs(processes: &Processes, context: &mut RestoreContext) -> 
         let is_free = match inode.origin {
             Origin::Named { .. } => true,
             Origin::Deleted { .. } => gone.contains(&id),
-            Origin::Memfd { seals, .. } => gone.contains(&id) && seals & !libc::F_SEAL_SEAL == 0,
             _ => false,
         };
         if is_free && inode.mode & 0o111 != 0 && !written.contains(&id) {
