@@ -126,10 +126,11 @@ pub(super) struct OfProcess {
 }
 
 impl OfProcess {
-    /// Adds them to a batch. `page`: one of the scratch area that nothing uses.
-    pub(super) fn ask(batch: &mut Batch, page: u64) -> Self {
+    /// Adds them to a batch. `page`: one of the scratch area that nothing uses, nor touches: [`later_locked`] looks at it.
+    /// `at`: room for 8 bytes.
+    pub(super) fn ask(batch: &mut Batch, page: u64, at: u64) -> Self {
         let parts =
-            Current::ARCH_PRCTL.map(|call| (batch.add(call, &[arch_prctl::GET_PARTS, page]), page));
+            Current::ARCH_PRCTL.map(|call| (batch.add(call, &[arch_prctl::GET_PARTS, at]), at));
         let mut prctl =
             |option: u64, argument: u64| batch.add(libc::SYS_prctl, &[option, argument, 0, 0, 0]);
         Self {
