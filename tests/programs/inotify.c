@@ -47,6 +47,12 @@ int main(int argc, char **argv)
 	int folder = (int)BUILD(inotify_add_watch(instance, conform_path("folder"), IN_CREATE | IN_DELETE | IN_MOVE));
 	int below = (int)BUILD(inotify_add_watch(instance, conform_path("folder/below"), IN_CREATE | IN_ONLYDIR));
 	int file = (int)BUILD(inotify_add_watch(instance, conform_path("file"), IN_MODIFY | IN_CLOSE_WRITE));
+	/* One that is deleted while it is open. */
+	make("deleted");
+	int held = (int)BUILD(open(conform_path("deleted"), O_RDWR));
+	int deleted = (int)BUILD(inotify_add_watch(instance, conform_path("deleted"),
+						IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE_SELF));
+	BUILD(unlink(conform_path("deleted")));
 	BUILD(inotify_rm_watch(instance, gone));
 	expect(gone, IN_IGNORED, "");
 	int once = (int)BUILD(inotify_add_watch(instance, conform_path("once"), IN_MODIFY | IN_ONESHOT));
@@ -92,6 +98,13 @@ int main(int argc, char **argv)
 	expect(link, IN_ATTRIB, "");
 	expect(link, IN_DELETE_SELF, "");
 	expect(link, IN_IGNORED, "");
+	expect_none();
+	conform_write_all(held, "x", 1);
+	expect(deleted, IN_MODIFY, "");
+	BUILD(close(held));
+	expect(deleted, IN_CLOSE_WRITE, "");
+	expect(deleted, IN_DELETE_SELF, "");
+	expect(deleted, IN_IGNORED, "");
 	expect_none();
 	int fresh = (int)BUILD(inotify_add_watch(instance, conform_path("untold"), IN_MODIFY));
 	EXPECT("a new one has a number of its own", fresh == folder || fresh == below || fresh == file, 0);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #ifndef PR_SET_MDWE
 #define PR_SET_MDWE 65
@@ -26,7 +27,7 @@ static struct found {
 } process;
 struct thread {
 	pthread_t number;
-	long slack, stamps, machine_check, flusher, bypass, branch;
+	long slack, stamps, cpuid, machine_check, flusher, bypass, branch;
 	int which;
 	char name[16];
 };
@@ -37,6 +38,16 @@ static long get_stamps(void)
 {
 	int stamps = -1;
 	return prctl(PR_GET_TSC, &stamps) ? -1 : stamps;
+}
+
+/* arch_prctl(2) of x86: ARCH_GET_CPUID, ARCH_SET_CPUID. */
+static long cpuid(long command)
+{
+#ifdef __x86_64__
+	return syscall(SYS_arch_prctl, command, 0);
+#else
+	return command & 0;
+#endif
 }
 
 static struct found look(void)
@@ -53,6 +64,7 @@ static void look_at_own(struct thread *own)
 {
 	own->slack = prctl(PR_GET_TIMERSLACK);
 	own->stamps = get_stamps();
+	own->cpuid = cpuid(0x1011);
 	own->machine_check = prctl(PR_MCE_KILL_GET, 0, 0, 0, 0);
 	own->flusher = prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0);
 	own->bypass = prctl(PR_GET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, 0, 0, 0);
@@ -72,6 +84,7 @@ static void change(struct thread *own)
 	prctl(PR_MCE_KILL, PR_MCE_KILL_SET, which == 1 ? PR_MCE_KILL_EARLY : PR_MCE_KILL_LATE, 0, 0);
 	if (which == 1) {
 		prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+		cpuid(0x1012);
 		prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);
 		prctl(PR_SET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, PR_SPEC_DISABLE, 0, 0);
 	} else if (which == 2) {
@@ -87,6 +100,7 @@ static void check(const struct thread *before)
 	look_at_own(&now);
 	EXPECT("PR_GET_TIMERSLACK", now.slack, before->slack);
 	EXPECT("PR_GET_TSC", now.stamps, before->stamps);
+	EXPECT("ARCH_GET_CPUID", now.cpuid, before->cpuid);
 	EXPECT("PR_MCE_KILL_GET", now.machine_check, before->machine_check);
 	EXPECT("PR_GET_IO_FLUSHER", now.flusher, before->flusher);
 	EXPECT("PR_SPEC_STORE_BYPASS", now.bypass, before->bypass);

@@ -1,5 +1,6 @@
 /* Children that have ended, not yet waited for: exit statuses and signals, a zombie that leads a group or a session. */
 #include "conform.h"
+#include <sys/resource.h>
 
 static void exits(void *status)
 {
@@ -9,6 +10,14 @@ static void exits(void *status)
 static void dies(void *signal)
 {
 	raise(*(int *)signal);
+}
+
+/* What would leave a core file, if it may. */
+static void crashes(void *unused)
+{
+	(void)unused;
+	BUILD(setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}));
+	raise(SIGSEGV);
 }
 
 static void leads_group(void *unused)
@@ -47,7 +56,8 @@ int main(int argc, char **argv)
 	pid_t clean = conform_spawn(exits, &zero), failed = conform_spawn(exits, &seven);
 	pid_t ended = conform_spawn(dies, &term), shot = conform_spawn(dies, &killed);
 	pid_t group = conform_spawn(leads_group, NULL), session = conform_spawn(leads_session, NULL);
-	pid_t all[] = { clean, failed, ended, shot, group, session };
+	pid_t crashed = conform_spawn(crashes, NULL);
+	pid_t all[] = { clean, failed, ended, shot, group, session, crashed };
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		await_zombie(all[i]);
 	conform_ready();
@@ -58,6 +68,7 @@ int main(int argc, char **argv)
 	expect_exit("zombie with status 7", failed, CLD_EXITED, 7);
 	expect_exit("zombie killed by SIGTERM", ended, CLD_KILLED, SIGTERM);
 	expect_exit("zombie killed by SIGKILL", shot, CLD_KILLED, SIGKILL);
+	expect_exit("zombie killed by SIGSEGV", crashed, CLD_KILLED, SIGSEGV);
 	expect_exit("zombie that led a group", group, CLD_EXITED, 11);
 	expect_exit("zombie that led a session", session, CLD_EXITED, 12);
 	EXPECT_ERROR("wait when no child is left", wait(NULL), ECHILD);

@@ -138,6 +138,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "changeduser",
             "chroot",
             "clocksforchildren",
+            "cutshort",
             "container",
             "deletedfile",
             "demandend",
@@ -172,6 +173,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "pivotroot",
             "privateunheld",
             "privileges",
+            "programgone",
             "recordlocks",
             "removedcwd",
             "robust",
@@ -224,7 +226,10 @@ const NEED_NUMBERS: &[Excuse] = &[
 
 /// Programs that look at what only privilege over the machine can put back.
 const NEED_PRIVILEGE: &[Excuse] = &[
-    ("reads the path of its program, which without privilege stays ckptd's", &["cmdline"]),
+    (
+        "reads the path of its program, which without privilege stays ckptd's",
+        &["cmdline", "programgone"],
+    ),
     ("a peer's number is one that has to be asked for", &["unixpeer"]),
     (
         "threads in a user namespace of their own can't ask for numbers, and others of the machine may be quicker",

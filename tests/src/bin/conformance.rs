@@ -56,7 +56,7 @@ struct Options {
 const HUGE_PAGES: u32 = 128;
 
 /// Programs that look at what only PR_SET_MM can set.
-const OF_PR_SET_MM: &[&str] = &["cmdline", "container"];
+const OF_PR_SET_MM: &[&str] = &["cmdline", "container", "programgone"];
 
 /// Programs of which only kcmp(2) tells what they have.
 const OF_KCMP: &[&str] = &[

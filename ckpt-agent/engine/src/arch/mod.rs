@@ -180,6 +180,8 @@ pub trait Architecture {
     const SET_TLS: Option<(u32, i64)> = None;
     /// modify_ldt(2), where processes can have segments of their own.
     const MODIFY_LDT: Option<libc::c_long> = None;
+    /// arch_prctl(2), where it knows what [`crate::sys::arch_prctl`] has.
+    const ARCH_PRCTL: Option<libc::c_long> = None;
     /// Whether code that was written to memory has to be made known to the processor.
     const CODE_IS_CACHED: bool = false;
 
@@ -241,6 +243,26 @@ pub trait Architecture {
     fn restart_block(registers: &Self::Registers) -> Self::Registers;
     /// Registers that let the kernel forget that a system call was in progress.
     fn settled(registers: &Self::Registers) -> Self::Registers;
+
+    /// A call that the thread has just come out of, and its answer, where that is a number of bytes: known where the
+    /// registers of a stop still have both.
+    fn answered(_registers: &Self::Registers) -> Option<(Call, u64)> {
+        None
+    }
+    /// Code that makes a call, for which all registers are prepared, adds `done` to its answer, or answers with that alone
+    /// where the call fails, and goes on where and with the registers that these would have gone on with. `None`: not known
+    /// for this architecture.
+    fn code_of_rest(_registers: &Self::Registers, _done: u64) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Parts of the state that a process has to ask for (arch_prctl(2), ARCH_REQ_XCOMP_PERM), a bit each.
+    const PARTS_TO_ASK_FOR: u64 = 0;
+    /// Code that has a thread use such a part, and ends in a breakpoint, if it is in use in an extended register set: the
+    /// kernel has no room for the part in a thread that has not.
+    fn code_that_uses(_note: u32, _saved: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Where this machine keeps the parts of extended register sets, if machines differ in that.
     fn layout() -> Vec<Part> {

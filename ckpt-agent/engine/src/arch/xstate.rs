@@ -14,6 +14,14 @@ const HEADER_END: usize = 576;
 /// x87 and SSE registers are in the legacy part.
 const FIRST_PART: u32 = 2;
 
+/// Tiles of AMX.
+pub const TILES: u32 = 18;
+
+/// Whether a component is in use.
+pub fn has(set: &[u8], number: u32) -> bool {
+    word(set, LEGACY).is_some_and(|in_use| in_use & (1 << number) != 0)
+}
+
 /// What components are called.
 const NAMES: [(u32, &str); 9] = [
     (2, "AVX"),

@@ -408,6 +408,7 @@ fn advice(smaps: &Mapping, plan: &Plan) -> Result<Advice> {
         grows_down: smaps.has(b"gd"),
         no_reserve: smaps.has(b"nr"),
         locked: smaps.has(b"lo"),
+        locked_on_fault: smaps.has(b"lf"),
         sealed: smaps.has(b"sl"),
         droppable: smaps.has(b"dp"),
         huge: (smaps.has(b"ht") && !smaps.shared).then_some(smaps.page_size),

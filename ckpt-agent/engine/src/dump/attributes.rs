@@ -1,14 +1,16 @@
 //! Attributes that a thread tells when it is asked from inside, together with other questions.
 
+use super::super::arch::{Architecture, Current};
 use super::super::error::Result;
 use super::super::freeze::FrozenJob;
 use super::super::graph::{MemoryPolicy, ProcessAttributes, ThreadAttributes};
 use super::super::proc::read_text;
+use super::super::sys::arch_prctl;
 use super::super::sys::page::page_size;
 use super::super::sys::prctl::option;
 use super::super::sys::sched_attr;
 use super::super::sys::trial::Call;
-use super::super::trace::{Batch, Remote, SCRATCH_DATA, SCRATCH_SIZE, Ticket};
+use super::super::trace::{Batch, ProcessMemory, Remote, SCRATCH_DATA, SCRATCH_SIZE, Ticket};
 
 /// personality(2): changes nothing.
 const ASK: u64 = 0xffff_ffff;
@@ -34,6 +36,7 @@ pub(super) struct OfThread {
     at: u64,
     personality: Option<Ticket>,
     time_stamps: Ticket,
+    cpuid: Option<Ticket>,
     machine_check: Ticket,
     io_flusher: Ticket,
     speculation: [Ticket; 3],
@@ -50,6 +53,7 @@ impl OfThread {
         let io_flusher = prctl(option::GET_IO_FLUSHER, 0);
         let speculation =
             MISFEATURES.map(|which| prctl(option::GET_SPECULATION_CTRL, u64::from(which)));
+        let cpuid = Current::ARCH_PRCTL.map(|call| batch.add(call, &[arch_prctl::GET_CPUID, 0]));
         // What a sandbox forbids here it forbids the job.
         let mut add = |call: Call, number: libc::c_long, arguments: &[u64]| {
             call.may_be_made().then(|| batch.add(number, arguments))
@@ -58,7 +62,7 @@ impl OfThread {
         // One bit more than are told (mm/mempolicy.c, copy_nodes_to_user).
         let nodes = [at + 8, at + 16, NODES + 1, 0, 0];
         let policy = add(Call::GetMempolicy, libc::SYS_get_mempolicy, &nodes);
-        Self { at, personality, time_stamps, machine_check, io_flusher, speculation, policy }
+        Self { at, personality, time_stamps, cpuid, machine_check, io_flusher, speculation, policy }
     }
 
     /// The answers.
@@ -90,6 +94,7 @@ impl OfThread {
             schedule: sched_attr::schedule(tid).map(|found| job.hurry.undone(tid, found)),
             io_priority: sched_attr::io_priority(tid),
             no_time_stamps: answers[self.time_stamps.0] == 0 && number(0) == NO_TIME_STAMPS,
+            no_cpuid: self.cpuid.is_some_and(|ticket| answers[ticket.0] == 0),
             machine_check: told(self.machine_check).filter(|kind| *kind != USUAL_MACHINE_CHECK),
             io_flusher: told(self.io_flusher) == Some(1),
             speculation: speculation.collect(),
@@ -114,16 +119,22 @@ pub(super) struct OfProcess {
     merge: Ticket,
     exec_gain: Ticket,
     timers: Ticket,
+    /// Where the parts of the processor's state are that it may use.
+    parts: Option<(Ticket, u64)>,
     /// Of the first key; those of the others follow.
     keys: Option<Ticket>,
 }
 
 impl OfProcess {
-    /// Adds them to a batch. `page`: one of the scratch area that nothing uses.
-    pub(super) fn ask(batch: &mut Batch, page: u64) -> Self {
+    /// Adds them to a batch. `page`: one of the scratch area that nothing uses, nor touches: [`later_locked`] looks at it.
+    /// `at`: room for 8 bytes.
+    pub(super) fn ask(batch: &mut Batch, page: u64, at: u64) -> Self {
+        let parts =
+            Current::ARCH_PRCTL.map(|call| (batch.add(call, &[arch_prctl::GET_PARTS, at]), at));
         let mut prctl =
             |option: u64, argument: u64| batch.add(libc::SYS_prctl, &[option, argument, 0, 0, 0]);
         Self {
+            parts,
             thp: prctl(option::GET_THP_DISABLE, 0),
             merge: prctl(option::GET_MEMORY_MERGE, 0),
             exec_gain: prctl(option::GET_MDWE, 0),
@@ -133,12 +144,19 @@ impl OfProcess {
     }
 
     /// The answers; and whether huge pages are disabled at all.
-    pub(super) fn read(self, host_pid: i32, answers: &[i64]) -> (ProcessAttributes, bool) {
+    ///
+    /// # Errors
+    /// The process's end.
+    pub(super) fn read(self, host_pid: i32, answers: &[i64]) -> Result<(ProcessAttributes, bool)> {
         let told = |ticket: Ticket| u32::try_from(answers[ticket.0]).unwrap_or(0);
         // Kernels without core files have none.
         let filter = read_text(&format!("/proc/{host_pid}/coredump_filter")).ok().flatten();
         let core_filter = filter.and_then(|text| u32::from_str_radix(text.trim(), 16).ok());
         let thp = told(self.thp);
+        let mut parts = [0; 8];
+        if let Some((_, at)) = self.parts.filter(|(ticket, _)| answers[ticket.0] == 0) {
+            ProcessMemory::of(host_pid).read(at, &mut parts)?;
+        }
         let attributes = ProcessAttributes {
             core_filter,
             thp_flags: thp & !1,
@@ -146,9 +164,10 @@ impl OfProcess {
             no_exec_gain: told(self.exec_gain),
             later_locked: 0,
             timer_numbers: told(self.timers) == 1,
+            state_parts: u64::from_le_bytes(parts) & Current::PARTS_TO_ASK_FOR,
             keys: self.keys.map_or(0, |first| allocated(&answers[first.0..])),
         };
-        (attributes, thp & 1 != 0)
+        Ok((attributes, thp & 1 != 0))
     }
 }
 

@@ -6,6 +6,7 @@ mod attributes;
 pub mod clocks;
 mod collect;
 mod connects;
+mod cut_short;
 mod detached;
 mod earlier;
 mod early;

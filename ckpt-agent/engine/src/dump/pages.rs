@@ -18,6 +18,8 @@ mod category {
     pub const PRESENT: u64 = 1 << 3;
     pub const SWAPPED: u64 = 1 << 4;
     pub const ZERO: u64 = 1 << 5;
+    /// Guard regions, since Linux 6.15, which has them in memory of files, too.
+    pub const GUARD: u64 = 1 << 8;
 }
 
 /// Bits of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
@@ -194,6 +196,27 @@ impl Pagemap {
             Ok(())
         })?;
         Ok(protected)
+    }
+
+    /// Guard regions between these addresses, in memory of any kind. None where the kernel knows none in memory of files.
+    ///
+    /// # Errors
+    /// Failed calls.
+    pub fn guards(&self, start: u64, end: u64) -> Result<Vec<(u64, u64)>> {
+        let wanted = ScanArguments {
+            category_mask: category::GUARD,
+            return_mask: category::GUARD,
+            ..ScanArguments::default()
+        };
+        let mut found = Vec::new();
+        let scanned = self.scan(wanted, &[(start, end)], |region| {
+            join(&mut found, region.start, region.end);
+            Ok(())
+        });
+        match scanned {
+            Err(error) if is_unknown(&error) => Ok(Vec::new()),
+            scanned => scanned.map(|()| found),
+        }
     }
 
     /// Whether the kernel has PAGEMAP_SCAN, as far as has been seen.

@@ -223,7 +223,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
     }
     let brk = batch.add(libc::SYS_brk, &[0]);
     let dumpable = batch.add(libc::SYS_prctl, &[libc::PR_GET_DUMPABLE as u64]);
-    let attributes = OfProcess::ask(&mut batch, scratch.data() + UNUSED);
+    let attributes = OfProcess::ask(&mut batch, scratch.data() + UNUSED, answers.room(8));
     let registrations = ask_membarrier(&mut batch);
     let subreaper_at = answers.room(8);
     batch.add(libc::SYS_prctl, &[libc::PR_GET_CHILD_SUBREAPER as u64, subreaper_at]);
@@ -256,7 +256,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
     }
     let subreaper = read_longs(remote, subreaper_at, 1)?[0] as u32 != 0;
     let local_descriptors = local_descriptors::read(remote)?;
-    let (attributes, thp_disable) = attributes.read(remote.thread().tid(), &results);
+    let (attributes, thp_disable) = attributes.read(remote.thread().tid(), &results)?;
     Ok(Inside {
         actions,
         interval_timers,

@@ -142,6 +142,9 @@ pub struct Advice {
     /// mlock(2)
     #[serde(default)]
     pub locked: bool,
+    /// mlock2(2) with MLOCK_ONFAULT, or mlockall(2) with its like: pages are locked once they are touched.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub locked_on_fault: bool,
     /// mseal(2)
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sealed: bool,

@@ -17,6 +17,9 @@ pub struct ThreadAttributes {
     /// PR_SET_TSC is PR_TSC_SIGSEGV.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_time_stamps: bool,
+    /// ARCH_SET_CPUID is off: the instruction raises a signal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_cpuid: bool,
     /// PR_MCE_KILL_GET, where it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_check: Option<u32>,
@@ -62,6 +65,9 @@ pub struct ProcessAttributes {
     /// PR_TIMER_CREATE_RESTORE_IDS is on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timer_numbers: bool,
+    /// Parts of the processor's state that it has asked for (ARCH_REQ_XCOMP_PERM), a bit each.
+    #[serde(default, skip_serializing_if = "is_zero_wide")]
+    pub state_parts: u64,
     /// Protection keys that are allocated (pkeys(7)), a bit each.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub keys: u32,

@@ -63,6 +63,6 @@ pub(super) const ADVICE: &[Row] = &[
     ("MADV_POPULATE_WRITE", Nothing, ""),
     ("MADV_DONTNEED_LOCKED", Nothing, ""),
     ("MADV_COLLAPSE", Nothing, ""),
-    ("MADV_GUARD_INSTALL", Kept, "Linux 6.13 and newer tell of it"),
+    ("MADV_GUARD_INSTALL", Kept, "Linux 6.13 and newer tell of it; in shared mappings of up to 256 MiB"),
     ("MADV_GUARD_REMOVE", Nothing, ""),
 ];

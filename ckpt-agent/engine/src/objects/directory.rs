@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::inodes;
 use super::super::sys::abi;
+use super::other_name::DELETED;
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
 
 /// An open directory.
@@ -43,6 +44,16 @@ fn refuse_watched(probe: &Probe) -> Result<()> {
         .into())
 }
 
+/// A directory that is not deleted, and to which its path does not lead: what shows it is a mount in no place (open_tree(2),
+/// fsmount(2)), or another one covers it.
+fn refuse_hidden(probe: &Probe, missed: bool) -> Result<()> {
+    if !missed || probe.link.ends_with(DELETED) || probe.stat.st_nlink == 0 {
+        return Ok(());
+    }
+    let what = format!("the directory {}, to which its path does not lead", probe.link);
+    Err(Refusal::new(what, "close it while checkpoints are taken, or mount it at its path").into())
+}
+
 impl Directory {
     /// Reads a description, which may be O_PATH.
     ///
@@ -51,6 +62,7 @@ impl Directory {
     pub fn of(probe: &Probe, context: &DumpContext) -> Result<Self> {
         refuse_watched(probe)?;
         let deleted = !paths::leads_to_it(probe);
+        refuse_hidden(probe, deleted)?;
         let path = if deleted { paths::without_mark(&probe.link) } else { &probe.link };
         Ok(Self {
             path: path.to_owned(),

@@ -12,7 +12,7 @@ use super::super::sys::stat::{identity, links};
 pub(super) const DELETED: &str = " (deleted)";
 
 /// Names of a folder that are looked at.
-const MOST_NAMES: usize = 100_000;
+pub(super) const MOST_NAMES: usize = 100_000;
 
 /// Another name that a file has in the folder of the one that it has lost: it was linked before, or had none at first
 /// (O_TMPFILE). `link` as /proc shows it, `root` where it is followed from. The smallest of several.

@@ -43,6 +43,25 @@ pub struct Mapping {
 const SHARED_MEMORY: &str = "/dev/zero (deleted)";
 
 impl Mapping {
+    /// Private memory without a file.
+    pub fn anonymous(start: u64, end: u64, protection: Protection) -> Self {
+        Self {
+            start,
+            end,
+            protection,
+            shared: false,
+            offset: 0,
+            device: 0,
+            inode: 0,
+            name: String::new(),
+            given: String::new(),
+            flags: Vec::new(),
+            page_size: 0,
+            key: 0,
+            policy: None,
+        }
+    }
+
     /// Bytes.
     pub fn length(&self) -> u64 {
         self.end - self.start

@@ -1,8 +1,10 @@
 //! Gives threads and processes back their attributes that are numbers.
 
 use super::super::arch::words::to_words;
+use super::super::arch::{Architecture, Current};
 use super::super::error::Result;
 use super::super::graph::{MemoryPolicy, ProcessImage, ThreadAttributes};
+use super::super::sys::arch_prctl;
 use super::super::sys::prctl::option;
 use super::super::sys::sched_attr::{is_real_time, set_io_priority, set_schedule};
 use super::super::sys::trial::Call;
@@ -74,6 +76,10 @@ pub fn of_thread(
         names.push("its personality");
         batch.add(libc::SYS_personality, &[u64::from(personality)]);
     }
+    if let Some(call) = Current::ARCH_PRCTL.filter(|_| wanted.no_cpuid) {
+        names.push("signals from CPUID (ARCH_SET_CPUID)");
+        batch.add(call, &[arch_prctl::SET_CPUID, 0]);
+    }
     lacking.extend(refused(remote, &batch, &names)?);
     if let Some(dispatch) = wanted.dispatch {
         remote.set_dispatch(dispatch)?;
@@ -108,6 +114,12 @@ pub fn of_process(
         names.push("PR_SET_THP_DISABLE");
         let flags = u64::from(image.attributes.thp_flags);
         batch.add(libc::SYS_prctl, &[option::SET_THP_DISABLE, 1, flags, 0, 0]);
+    }
+    if let Some(call) = Current::ARCH_PRCTL {
+        for part in (0..u64::BITS).filter(|part| image.attributes.state_parts & (1 << part) != 0) {
+            names.push("a part of the processor's state (ARCH_REQ_XCOMP_PERM)");
+            batch.add(call, &[arch_prctl::REQUEST_PART, u64::from(part)]);
+        }
     }
     if image.attributes.memory_merge {
         names.push("PR_SET_MEMORY_MERGE");

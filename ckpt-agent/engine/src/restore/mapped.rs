@@ -9,13 +9,16 @@ use protocol::launch::FileCheck;
 use super::super::dump::build_id;
 use super::super::error::{EngineError, Result};
 use super::super::file_check;
-use super::super::graph::{Area, Backing, InodeId, MappedFile, Origin, Pid};
+use super::super::graph::{
+    Area, Backing, CarriedInode, InodeId, MappedFile, Origin, Pid, ProcessImage,
+};
 use super::super::inodes::{self, segments};
 use super::super::objects::{RestoreContext, reopen};
 use super::super::sys::memory_map::{self, Means};
 use super::super::sys::stat::modified_ns_of;
 use super::identity::Identity;
 use super::image::{Image, Processes};
+use super::memory_map::GONE;
 use super::vdso::ForeignVdso;
 
 /// What is mapped, and whether from a description that can be written through.
@@ -126,8 +129,13 @@ impl MappedFiles {
             }
             match open_named(&process.executable, false, context) {
                 Ok(fd) => drop(self.executables.insert(path.clone(), context.lift(fd)?)),
-                // All its pages are in the image; only the name in /proc is lost.
-                Err(_) if path.ends_with(" (deleted)") => {}
+                // All its pages are in the image, and most often the file is, too; else the name in /proc is lost.
+                Err(_) if path.ends_with(GONE) => {
+                    if let Some(inode) = gone_program(process, context) {
+                        let fd = open_inode(inode, false, context)?;
+                        self.executables.insert(path.clone(), context.lift(fd)?);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -206,6 +214,22 @@ impl MappedFiles {
     }
 }
 
+/// The file of a process's executable, where it is deleted and travels with the image, because it is mapped.
+fn gone_program(process: &ProcessImage, context: &RestoreContext) -> Option<InodeId> {
+    let path = process.executable.path.strip_suffix(GONE)?;
+    let carried = process.areas.iter().filter_map(|area| match area.backing {
+        Backing::Carried { inode, .. } => Some(inode),
+        _ => None,
+    });
+    carried.into_iter().find(|id| match context.graph.inodes.get(id.0 as usize) {
+        Some(CarriedInode { origin: Origin::Deleted { path: own, .. }, .. }) => own == path,
+        Some(CarriedInode { origin: Origin::Memfd { name, .. }, .. }) => {
+            path.strip_prefix("/memfd:") == Some(name)
+        }
+        _ => false,
+    })
+}
+
 fn open_inode(inode: InodeId, writable: bool, context: &RestoreContext) -> Result<OwnedFd> {
     let flags = if writable { libc::O_RDWR } else { libc::O_RDONLY };
     reopen::reopen(context.inode(inode)?, flags | libc::O_CLOEXEC)
@@ -261,7 +285,7 @@ fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -
 
 /// Inodes of programs are mapped for execution and named as executables: nobody may hold them open
 /// for writing then (execve(2), ETXTBSY). Replaces the writing descriptors of those that nobody
-/// writes to. What has no name is named as nobody's executable, and stays open for writing: it may have to be sealed.
+/// writes to. What has no name, and is nobody's executable, stays open for writing: it may have to be sealed.
 ///
 /// # Errors
 /// Failed opens.
@@ -275,13 +299,20 @@ pub fn release_programs(processes: &Processes, context: &mut RestoreContext) -> 
             _ => None,
         })
         .collect();
+    let gone: BTreeSet<InodeId> =
+        processes.values().filter_map(|process| gone_program(process, context)).collect();
     for (index, inode) in context.graph.inodes.iter().enumerate() {
         let id = InodeId(index as u32);
         if !context.needs_inode(id) || segments::number_of(inode).is_some() {
             continue;
         }
-        let named = matches!(inode.origin, Origin::Named { .. });
-        if named && inode.mode & 0o111 != 0 && !written.contains(&id) {
+        // A memfd may have to be sealed.
+        let is_free = match inode.origin {
+            Origin::Named { .. } => true,
+            Origin::Deleted { .. } => gone.contains(&id),
+            _ => false,
+        };
+        if is_free && inode.mode & 0o111 != 0 && !written.contains(&id) {
             // PR_SET_MM_MAP asks for the right to execute, which else comes last.
             let mode = (inode.mode & inodes::KEPT_MODE) as libc::mode_t;
             let mode = nix::sys::stat::Mode::from_bits_truncate(mode);

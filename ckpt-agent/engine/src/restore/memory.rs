@@ -546,7 +546,9 @@ fn settle<'i>(
             let arguments = [*start, end - start, MADV_GUARD_INSTALL];
             calls.add("madvise", format!("guard at {start:#x}"), libc::SYS_madvise, &arguments);
         }
-        if area.advice.locked {
+        if area.advice.locked_on_fault {
+            advice.add(libc::SYS_mlock2, &[area.start, length, libc::MLOCK_ONFAULT as u64]);
+        } else if area.advice.locked {
             advice.add(libc::SYS_mlock, &[area.start, length]);
         }
     }

@@ -8,6 +8,8 @@ use super::super::sys::memory_map::Means;
 use super::super::trace::{Batch, Remote};
 use super::mapped::MappedFiles;
 
+/// What /proc shows behind the path of a file that is deleted.
+pub const GONE: &str = " (deleted)";
 /// PR_SET_MM_AUXV, PR_SET_MM_EXE_FILE, PR_SET_MM_MAP
 const SET_AUXV: u64 = 12;
 const SET_EXECUTABLE: u64 = 13;
@@ -194,9 +196,10 @@ fn whole(
         remote.call("PR_SET_MM_MAP", libc::SYS_prctl, &arguments)
     };
     match set(&map(&auxv_at.to_ne_bytes(), executable)) {
-        // Naming another program takes CAP_CHECKPOINT_RESTORE over the user namespace; the rest does not.
+        // Naming another program takes CAP_CHECKPOINT_RESTORE over the user namespace; the rest does not. A deleted file
+        // may be one that nobody may execute any more, or that is written to.
         Err(EngineError::System { source, .. })
-            if source.raw_os_error() == Some(libc::EPERM)
+            if (source.raw_os_error() == Some(libc::EPERM) || is_gone(image))
                 && set(&map(&auxv_at.to_ne_bytes(), NO_FILE)).is_ok() =>
         {
             Ok(())
@@ -204,6 +207,11 @@ fn whole(
         Err(_) if WORD < size_of::<u64>() => set(&map(&to_words(&[auxv_at]), executable)).map(drop),
         other => other.map(drop),
     }
+}
+
+/// Whether the program's file was deleted already.
+fn is_gone(image: &ProcessImage) -> bool {
+    image.executable.path.ends_with(GONE)
 }
 
 fn by_fields(
@@ -223,7 +231,10 @@ fn by_fields(
     }
     set(SET_AUXV, auxv_at, auxv_length)?;
     match u64::try_from(executable) {
-        Ok(fd) => set(SET_EXECUTABLE, fd, 0),
+        Ok(fd) => set(SET_EXECUTABLE, fd, 0).or_else(|error| match is_gone(image) {
+            true => Ok(()),
+            false => Err(error),
+        }),
         // Its file is gone.
         Err(_) => Ok(()),
     }

@@ -228,12 +228,13 @@ pub fn restore(
         );
     }
     inodes::seal_all(context)?;
+    // Whoever watches a file would be told that it is closed.
+    drop(files);
+    context.drop_inodes();
     {
         let _acting = act_as_user(context)?;
         watch_again(&image.graph.files, context)?;
     }
-    drop(files);
-    context.drop_inodes();
     told::put_all(image, &processes, context, &numbers)?;
     context.warnings.extend(numbers.warning(&processes));
     let mut feeder = context.feeder.take_if(|feeder| feeder.has_any());

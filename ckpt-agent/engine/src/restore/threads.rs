@@ -386,6 +386,9 @@ pub fn furnish(
             }
             _ => {
                 let bytes = fitted(remote, *note, bytes, layout)?;
+                if let Some(code) = Current::code_that_uses(*note, &bytes) {
+                    remote.run_code(&code)?;
+                }
                 remote.set_extended(*note, bytes)?;
             }
         }

@@ -302,6 +302,20 @@ impl<'t> Remote<'t> {
         Ok(answers)
     }
 
+    /// Runs code that ends in a breakpoint, in the room for data.
+    ///
+    /// # Errors
+    /// Where the scratch area may not have code; [`EngineError::Gone`].
+    pub fn run_code(&mut self, code: &[u8]) -> Result<()> {
+        let scratch = self.scratch.filter(|scratch| scratch.executable);
+        let scratch = scratch.ok_or_else(|| EngineError::odd("scratch area", "no code"))?;
+        self.memory.write_code(scratch.data(), code)?;
+        let mut registers = Current::settled(self.thread.entry());
+        Current::set_program_counter(&mut registers, scratch.data());
+        self.thread.set_registers(&registers)?;
+        self.thread.run_to_breakpoint()
+    }
+
     /// Sets up the registers for one call without running it, for calls that do not return (exit).
     ///
     /// # Errors

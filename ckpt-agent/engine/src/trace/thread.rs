@@ -301,6 +301,12 @@ impl StoppedThread {
         self.resume_fixed = true;
     }
 
+    /// Has the thread go on from other registers than those of the stop, as if it had been stopped with these.
+    pub fn go_on_with(&mut self, registers: Registers) {
+        self.entry = registers;
+        self.set_resume(registers);
+    }
+
     /// Sets PTRACE_O_* options.
     ///
     /// # Errors

@@ -23,6 +23,27 @@ const ENTER_LENGTH: u64 = 2;
 /// NT_X86_XSTATE
 const XSTATE: u32 = 0x202;
 
+/// Clears a tile of AMX, and gives up all of them.
+const USE_TILES: [u8; 20 + 64] = {
+    const CODE: [u8; 20] = [
+        0xc4, 0xe2, 0x78, 0x49, 0x05, 11, 0, 0, 0, // ldtilecfg [rip+11]
+        0xc4, 0xe2, 0x7b, 0x49, 0xc0, // tilezero tmm0
+        0xc4, 0xe2, 0x78, 0x49, 0xc0, // tilerelease
+        0xcc, // int3
+    ];
+    let mut all = [0; 20 + 64];
+    let mut at = 0;
+    while at < CODE.len() {
+        all[at] = CODE[at];
+        at += 1;
+    }
+    // The configuration: palette 1, and of the first tile 64 bytes in a row and 16 rows.
+    all[20] = 1;
+    all[20 + 16] = 64;
+    all[20 + 48] = 16;
+    all
+};
+
 impl Architecture for X86_64 {
     type Registers = Registers;
 
@@ -68,6 +89,8 @@ impl Architecture for X86_64 {
     };
 
     const MODIFY_LDT: Option<libc::c_long> = Some(libc::SYS_modify_ldt);
+    const ARCH_PRCTL: Option<libc::c_long> = Some(libc::SYS_arch_prctl);
+    const PARTS_TO_ASK_FOR: u64 = 1 << xstate::TILES;
 
     fn user_top() -> u64 {
         0x7fff_ffff_f000
@@ -136,6 +159,53 @@ impl Architecture for X86_64 {
     fn answering(number: i16) -> Option<Vec<u8>> {
         // mov rax, number; ret
         Some([&[0x48, 0xc7, 0xc0], &i32::from(number).to_le_bytes()[..], &[0xc3]].concat())
+    }
+
+    fn answered(registers: &Registers) -> Option<(Call, u64)> {
+        let r = &registers.0;
+        let call =
+            Call { number: r.orig_rax as i64, arguments: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9] };
+        let done = r.rax as i64;
+        (call.number >= 0 && done > 0).then_some((call, r.rax))
+    }
+
+    fn code_of_rest(registers: &Registers, done: u64) -> Option<Vec<u8>> {
+        let r = &registers.0;
+        let done = i32::try_from(done).ok()?.to_le_bytes();
+        let moves: [(&[u8], u64); 7] = [
+            (&[0x48, 0xbf], r.rdi),
+            (&[0x48, 0xbe], r.rsi),
+            (&[0x48, 0xba], r.rdx),
+            (&[0x49, 0xba], r.r10),
+            (&[0x49, 0xb8], r.r8),
+            (&[0x49, 0xb9], r.r9),
+            (&[0x48, 0xb9], r.rip),
+        ];
+        let mut code = vec![
+            0x0f, 0x05, // syscall, which leaves the flags in r11
+            0x48, 0x85, 0xc0, // test rax, rax
+            0x79, 0x02, // jns +2
+            0x31, 0xc0, // xor eax, eax
+            0x48, 0x8d, 0x80, // lea rax, [rax+done]
+        ];
+        code.extend(done);
+        code.extend([
+            0x48, 0x8d, 0x64, 0x24, 0x80, // lea rsp, [rsp-128]: the red zone
+            0x41, 0x53, // push r11
+            0x9d, // popfq
+            0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, // lea rsp, [rsp+128]
+        ]);
+        for (instruction, value) in moves {
+            code.extend(instruction);
+            code.extend(value.to_le_bytes());
+        }
+        // jmp rcx: as after a call, which leaves in rcx where it goes on.
+        code.extend([0xff, 0xe1]);
+        Some(code)
+    }
+
+    fn code_that_uses(note: u32, saved: &[u8]) -> Option<Vec<u8>> {
+        (note == XSTATE && xstate::has(saved, xstate::TILES)).then(|| USE_TILES.to_vec())
     }
 
     fn layout() -> Vec<Part> {

@@ -18,6 +18,7 @@ use crate::dump::areas::{Planned, Window, check, check_huge, check_watched, plan
 use crate::dump::attributes;
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
+use crate::dump::cut_short;
 use crate::dump::inside;
 use crate::dump::pages::Pagemap;
 use crate::dump::posix_timers;
@@ -39,6 +40,9 @@ use crate::tracking::{Looked, Unwritten, Wish};
 /// Instructions after which a thread is left in the vdso: its functions have a hundred or two, but one tries again
 /// while the kernel changes the time.
 const LONGEST_WAY: u32 = 2000;
+
+/// Guard regions are looked for in shared mappings of at most so many bytes: the look takes time for each page there.
+const MOST_GUARDED: u64 = 256 << 20;
 
 /// Pages with their addresses, and guard regions.
 type ReadEarly = (Vec<(u64, Vec<u8>)>, Vec<(u64, u64)>);
@@ -87,6 +91,10 @@ impl Quiesced {
         for (process, Seen { vdso, statuses, .. }) in processes.iter_mut().zip(&mapped) {
             process.ignores_traps = statuses.first().is_some_and(process::ignores_traps);
             leave_vdso(process, vdso)?;
+        }
+        for (process, seen) in processes.iter_mut().zip(&mut mapped) {
+            let Seen { mappings, vdso, statuses, .. } = seen;
+            cut_short::go_on(process, mappings, statuses, vdso.kernel_entry()?)?;
         }
         // What is left of sleeps and timers is told as of this moment or an earlier one, and no thread reads a clock
         // after it: an image wakes nobody early, and none of its clocks goes back.
@@ -490,7 +498,8 @@ impl Quiesced {
         Ok(ProcessDump { host_pid, snapshot_pid, image, planned, early, guards, unwritten })
     }
 
-    /// Pages and guard regions of areas that the snapshot process has not inherited, read from the process itself. What
+    /// Pages and guard regions of areas that the snapshot process has not inherited, read from the process itself, and guard
+    /// regions of shared mappings, of whose pages a child inherits nothing. What
     /// may be dropped is: random numbers that a library keeps there must not come twice.
     fn read_early(
         &self,
@@ -499,8 +508,18 @@ impl Quiesced {
         planned: &[Planned],
         page: u64,
     ) -> Result<ReadEarly> {
+        let mut pagemap = Pagemap::of(host_pid, page)?;
+        let mut guards = Vec::new();
+        let is_shared = |planned: &&Planned| {
+            let mapping = &planned.mapping;
+            let is_other = mapping.is_segment() || mapping.is_ring() || mapping.is_aio();
+            mapping.shared && !mapping.is_kernel() && !is_other && mapping.length() <= MOST_GUARDED
+        };
+        for planned in planned.iter().filter(is_shared) {
+            guards.extend(pagemap.guards(planned.mapping.start, planned.mapping.end)?);
+        }
         if snapshot_pid == host_pid {
-            return Ok(ReadEarly::default());
+            return Ok((Vec::new(), guards));
         }
         let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
         let inherited = read_maps(snapshot_pid)?;
@@ -517,9 +536,8 @@ impl Quiesced {
                 return Err(EngineError::rearranged(pid));
             }
         }
-        let mut pagemap = Pagemap::of(host_pid, page)?;
         let mut memory = ProcessMemory::of(host_pid);
-        let (mut early, mut guards) = (Vec::new(), Vec::new());
+        let mut early = Vec::new();
         for mapping in known.iter().filter(|mapping| is_not_inherited(mapping)) {
             let stored = pagemap.stored(mapping.start, mapping.end)?;
             guards.extend(stored.guards);

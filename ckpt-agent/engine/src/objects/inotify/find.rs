@@ -30,7 +30,7 @@ pub(in super::super) struct Searched {
 }
 
 impl Searched {
-    fn is(&self, inode: u64, device: u64) -> bool {
+    pub(in super::super) fn is(&self, inode: u64, device: u64) -> bool {
         inode == self.inode && device == stat::device(self.device >> 20, self.device & 0xf_ffff)
     }
 
@@ -56,6 +56,15 @@ pub(in super::super) fn paths(
     }
     let text = |path: PathBuf| path.into_os_string().into_string().ok();
     Ok(found.into_iter().map(|path| path.and_then(text)).collect())
+}
+
+/// Files that a process has open and that have lost all their names: their numbers and those of their devices.
+pub(in super::super) fn deleted(host_pid: i32) -> Vec<(u64, u64)> {
+    let open = fs::read_dir(format!("/proc/{host_pid}/fd")).into_iter().flatten().flatten();
+    open.filter_map(|entry| fs::metadata(entry.path()).ok())
+        .filter(|meta| meta.nlink() == 0)
+        .map(|meta| (meta.ino(), meta.dev()))
+        .collect()
 }
 
 fn by_handle(searched: &Searched, mounts: &[Mount]) -> Option<PathBuf> {

@@ -7,6 +7,7 @@
 pub(super) mod find;
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -14,8 +15,9 @@ use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::graph::FileId;
 use super::super::sys::inotify;
-use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, reopen};
+use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved, reopen};
 use find::Searched;
 
 /// IN_ALL_EVENTS, IN_EXCL_UNLINK and IN_ONESHOT: what inotify_add_watch(2) takes and fdinfo shows. The rest of what it shows
@@ -42,6 +44,12 @@ pub struct Watch {
     pub path: String,
     /// IN_*
     pub mask: u32,
+    /// What is watched where it is deleted: a file that is still open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileId>,
+    /// The number of such a file and of its device.
+    #[serde(skip)]
+    pub held: Option<(u64, u64)>,
 }
 
 impl ObjectKind for Inotify {
@@ -66,8 +74,21 @@ impl ObjectKind for Inotify {
             .map(parse)
             .collect::<Option<_>>()
             .ok_or_else(|| EngineError::odd("fdinfo of inotify", "no list of watches"))?;
+        let deleted = find::deleted(probe.host_pid);
+        let held = |searched: &Searched| deleted.iter().find(|held| searched.is(held.0, held.1));
+        let (lines, gone): (Vec<_>, Vec<_>) =
+            lines.into_iter().partition(|searched| held(searched).is_none());
         let paths = find::paths(&lines, probe.host_pid, context)?;
-        let mut watches = Vec::with_capacity(lines.len());
+        let mut watches: Vec<Watch> = gone
+            .iter()
+            .map(|searched| Watch {
+                number: searched.number,
+                path: String::new(),
+                mask: searched.mask & MASK,
+                file: None,
+                held: held(searched).copied(),
+            })
+            .collect();
         for (searched, path) in lines.iter().zip(paths) {
             let path = path.ok_or_else(|| {
                 Refusal::new(
@@ -78,10 +99,32 @@ impl ObjectKind for Inotify {
                     "close it while checkpoints are taken, or run the job as root",
                 )
             })?;
-            watches.push(Watch { number: searched.number, path, mask: searched.mask & MASK });
+            let mask = searched.mask & MASK;
+            watches.push(Watch { number: searched.number, path, mask, file: None, held: None });
         }
         watches.sort_by_key(|watch| watch.number);
         Ok(Self { watches })
+    }
+
+    /// Tells which of the job's files those are that are deleted.
+    fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        for found in all {
+            let watches = &mut found.object.watches;
+            for watch in watches.iter_mut().filter(|watch| watch.held.is_some()) {
+                let is_it = |(pid, fd): &(i32, i32)| {
+                    std::fs::metadata(format!("/proc/{pid}/fd/{fd}"))
+                        .is_ok_and(|meta| Some((meta.ino(), meta.dev())) == watch.held)
+                };
+                let mut holders = context.descriptors.iter();
+                let file = holders.find(|(holder, _)| is_it(holder)).map(|(_, file)| *file);
+                let probe = found.probe;
+                watch.file = Some(file.ok_or_else(|| {
+                    EngineError::odd("what inotify watches", "its descriptor is gone")
+                        .of(probe.pid, &probe.comm)
+                })?);
+            }
+        }
+        Ok(())
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
@@ -129,6 +172,10 @@ pub fn watch_again(all: &[Saved<'_, Inotify>], context: &mut RestoreContext<'_>)
         let instance = context.parked(saved.id)?.try_clone_to_owned();
         let instance = instance.map_err(|error| EngineError::system("dup", "inotify", error))?;
         for watch in &saved.object.watches {
+            if let Some(file) = watch.file {
+                set(instance.as_fd(), context.parked(file)?, watch)?;
+                continue;
+            }
             let target =
                 open(watch.path.as_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW, Mode::empty());
             match target {

@@ -36,7 +36,10 @@ impl Bound {
             file_of(&path)?
         } else {
             let aside = Aside::of(&path)?;
-            let file = bind_unlinked(socket, name, &path);
+            let file = match &name.moved {
+                Some(to) => bind_moved(socket, name, &path, Path::new(to)),
+                None => bind_unlinked(socket, name, &path),
+            };
             aside.back()?;
             match file {
                 // Where it was is not known for sure, and means nothing without a file.
@@ -117,7 +120,7 @@ fn bind_in(folder: &Path, path: &Path, socket: &Socket) -> std::io::Result<()> {
     }
     let directory = folder.to_str().map(str::to_owned);
     let bytes = path.as_os_str().as_bytes().to_vec();
-    let name = Name { directory, ..Name::of(bytes) };
+    let name = Name { bytes, directory, ..Name::default() };
     in_directory(&name, |address| socket.bind(address)).map_err(std::io::Error::other)?
 }
 
@@ -148,6 +151,20 @@ fn bind_unlinked(socket: &Socket, name: &Name, path: &Path) -> Result<File> {
         }
         _ => file,
     }
+}
+
+/// Binds to a free path, and renames the file.
+fn bind_moved(socket: &Socket, name: &Name, path: &Path, to: &Path) -> Result<File> {
+    if let (Some(folder), Some(file)) = (to.parent().and_then(Path::to_str), to.file_name()) {
+        let (bytes, directory) = (file.as_bytes().to_vec(), Some(folder.to_owned()));
+        make_parent(to)?;
+        make_room(socket, &Name { bytes, directory, ..Name::default() }, to)?;
+    }
+    bind_now(socket, name)?;
+    let file = file_of(path)?;
+    std::fs::rename(path, to)
+        .map_err(|error| EngineError::system("rename", path.display().to_string(), error))?;
+    Ok(file)
 }
 
 /// The file of a socket that has just been bound.

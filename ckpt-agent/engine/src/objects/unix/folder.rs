@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirEntryExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::super::Probe;
+use super::super::other_name::MOST_NAMES;
 use super::{DumpContext, Name};
 
 /// Gives a descriptor of the file that a Unix socket is bound to (SIOCPROTOPRIVATE, include/uapi/linux/un.h).
@@ -26,6 +27,27 @@ pub(super) fn of(name: &Name, inode: u32, probe: &Probe, context: &DumpContext) 
     let told = told(probe).and_then(|file| without(&file, path));
     let known = || candidates(probe, context).into_iter().find_map(|folder| leads(&folder));
     told.and_then(|folder| leads(&folder)).or_else(known)
+}
+
+/// Where the file of this inode is that was renamed, as the process sees it: as the kernel tells, else in the folder in
+/// which it was bound.
+pub(super) fn moved(bound: &Path, inode: u32, probe: &Probe) -> Option<(String, Metadata)> {
+    let root = PathBuf::from(format!("/proc/{}/root", probe.host_pid));
+    let is_own = |path: &Path| {
+        let meta = std::fs::symlink_metadata(path).ok()?;
+        let path = Path::new("/").join(path.strip_prefix(&root).ok()?);
+        let same = meta.file_type().is_socket() && meta.ino() as u32 == inode;
+        same.then_some((path.to_str()?.to_owned(), meta))
+    };
+    let told = told(probe).and_then(|file| is_own(&root.join(file.strip_prefix("/").ok()?)));
+    let beside = || {
+        let folder = bound.parent()?;
+        let mut names = std::fs::read_dir(folder).ok()?.take(MOST_NAMES).flatten();
+        names.find_map(|entry| {
+            (entry.ino() as u32 == inode).then(|| is_own(&folder.join(entry.file_name())))?
+        })
+    };
+    told.or_else(beside)
 }
 
 /// The file's path: the kernel tells it to whoever has CAP_NET_ADMIN over the socket's network (unix_open_file()).

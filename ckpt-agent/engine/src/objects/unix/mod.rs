@@ -75,7 +75,7 @@ pub enum UnixKind {
 }
 
 /// An address.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Name {
     /// sun_path as it was given to bind(2); an abstract name begins with a zero byte.
     pub bytes: Vec<u8>,
@@ -89,6 +89,9 @@ pub struct Name {
     /// are told apart by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_to: Option<u32>,
+    /// Where that file is now, if it was renamed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<String>,
     /// Of that socket: user, group, mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<(u32, u32, u32)>,
@@ -292,7 +295,7 @@ fn is_urgent(probe: &Probe) -> bool {
 
 /// A name with what is needed to bind to it again.
 fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
-    let mut name = Name::of(bytes);
+    let mut name = Name { bytes, ..Name::default() };
     if name.bytes.first() == Some(&0) {
         name.network = network::current();
         return name;
@@ -303,9 +306,13 @@ fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
     }
     if let Some(meta) = at_path(&name, probe) {
         name.exists = true;
-        name.owner = Some((meta.uid(), meta.gid(), meta.mode() & 0o7777));
+        name.owner = Some(owner(&meta));
     }
     name
+}
+
+fn owner(meta: &Metadata) -> (u32, u32, u32) {
+    (meta.uid(), meta.gid(), meta.mode() & 0o7777)
 }
 
 /// The socket that a name leads to now, as the process sees it: the job has mounts of its own.
@@ -324,11 +331,6 @@ fn seen(name: &Name, probe: &Probe) -> PathBuf {
 }
 
 impl Name {
-    /// Of a socket that has no file.
-    fn of(bytes: Vec<u8>) -> Self {
-        Self { bytes, directory: None, exists: false, bound_to: None, owner: None, network: None }
-    }
-
     /// Compares what the name leads to with the file that the socket was bound to. `others`: the files of all sockets.
     fn identify(
         &mut self,
@@ -339,6 +341,16 @@ impl Name {
     ) {
         self.bound_to = bound_to.filter(|_| self.bytes.first() != Some(&0));
         self.look_elsewhere(probe, context);
+        self.check(probe, others);
+        if let Some(own) = self.bound_to.filter(|_| !self.exists) {
+            if let Some((path, meta)) = folder::moved(&seen(self, probe), own, probe) {
+                self.moved = Some(path);
+                self.owner = Some(owner(&meta));
+            }
+        }
+    }
+
+    fn check(&mut self, probe: &Probe, others: &HashSet<u32>) {
         // What is not there any more can't be another's file.
         let Some(own) = self.bound_to.filter(|_| self.exists) else { return };
         let Some(there) = at_path(self, probe).map(|meta| meta.ino() as u32) else { return };
@@ -365,7 +377,7 @@ impl Name {
             self.directory = folder.to_str().map(str::to_owned);
             if let Some(meta) = at_path(self, probe) {
                 self.exists = true;
-                self.owner = Some((meta.uid(), meta.gid(), meta.mode() & 0o7777));
+                self.owner = Some(owner(&meta));
             }
         }
     }

@@ -72,7 +72,7 @@ fn must_be_free_or_dead(path: &Path) -> Result<()> {
         Err(error) => return Err(error),
     };
     let bytes = path.as_os_str().as_bytes().to_vec();
-    let name = Name { exists: true, ..Name::of(bytes) };
+    let name = Name { bytes, exists: true, ..Name::default() };
     match meta.file_type().is_socket() && is_dead(Type::DGRAM, &name).unwrap_or(false) {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::AddrInUse, "it is somebody else's now")),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{getpgrp, getpid, getppid, getsid, setpgid, setsid};
 
 use super::super::super::graph::Pid;
@@ -384,8 +385,12 @@ pub fn end_with(status: i32) -> Step {
         Some(Ending::Exit(code)) => leave(code),
         Some(Ending::Signal(signal)) => {
             if Ending::dumps_core(signal) {
-                // A limit of 0 on core files does not hold where core_pattern is a pipe (core(5)).
-                prctl::set_dumpable(false).map_err(HelperError::system("prctl PR_SET_DUMPABLE"))?;
+                // One that is not dumpable leaves none either, but an ordinary user's next checkpoint would not be told how
+                // it has ended. A limit of 0 does not hold where core_pattern is a pipe; of 1 byte, for which no file is
+                // begun either, it does (fs/coredump.c).
+                setrlimit(Resource::RLIMIT_CORE, 1, 1)
+                    .or_else(|_| prctl::set_dumpable(false))
+                    .map_err(HelperError::system("setrlimit RLIMIT_CORE"))?;
             }
             if signal != libc::SIGKILL {
                 // SAFETY: SIG_DFL has no handler.
