@@ -42,6 +42,9 @@ use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// In the environment of what ckptd calls of itself, which is told all that it is to know: no configuration is read.
+const INNER_CALL: &str = "CKPTD_INNER";
+
 /// Exit status when ckptd itself failed.
 pub const EXIT_FAILED: u8 = 125;
 
@@ -82,7 +85,7 @@ fn parse() -> Result<cli::Cli, u8> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let definition = cli::Cli::command();
     #[cfg(feature = "configuration")]
-    let definition = configuration::apply(definition, &arguments).map_err(|error| {
+    let arguments = configuration::apply(&definition, arguments).map_err(|error| {
         eprintln!("ckptd: {error}");
         2
     })?;

@@ -25,6 +25,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// # Errors
 /// Which one can't be written, and why.
 pub fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let is_other = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if is_other || std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        // A device or a pipe stays what it is, and a link leads where it leads.
+        return std::fs::write(path, bytes);
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut file = tempfile::Builder::new()
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))

@@ -20,6 +20,8 @@ pub enum FileState {
     Read,
     /// There is none.
     Absent,
+    /// This user may not look for it there.
+    Hidden,
     /// Another user's, in a home folder that is not this user's, as under sudo: not read.
     OfAnother,
 }
@@ -30,6 +32,7 @@ impl FileState {
         match self {
             Self::Read => "read",
             Self::Absent => "not there",
+            Self::Hidden => "not read: this user may not look into that folder",
             Self::OfAnother => "not read: it belongs to another user",
         }
     }
@@ -57,6 +60,9 @@ pub fn read(path: &Path) -> Result<(FileState, String), ConfigurationError> {
     let file = match opened {
         Ok(file) => file,
         Err(error) if is_absent(&error) => return Ok((FileState::Absent, String::new())),
+        Err(error) if path != Path::new(MACHINE) && is_hidden(&error) => {
+            return Ok((FileState::Hidden, String::new()));
+        }
         Err(error) => return Err(unreadable(error)),
     };
     let metadata = file.metadata().map_err(unreadable)?;
@@ -64,7 +70,10 @@ pub fn read(path: &Path) -> Result<(FileState, String), ConfigurationError> {
         return Err(no_file("it is no file"));
     }
     let own = nix::unistd::geteuid().as_raw();
-    if metadata.uid() != 0 && metadata.uid() != own {
+    let is_trusted = |uid: u32| uid == 0 || uid == own;
+    // A link in another's folder may lead to a file of this user's that says what the other wants.
+    let folder = path.parent().and_then(|folder| std::fs::metadata(folder).ok());
+    if !is_trusted(metadata.uid()) || !folder.is_some_and(|folder| is_trusted(folder.uid())) {
         return Ok((FileState::OfAnother, String::new()));
     }
     if metadata.mode() & WRITABLE != 0 {
@@ -76,6 +85,12 @@ pub fn read(path: &Path) -> Result<(FileState, String), ConfigurationError> {
     }
     let text = bounded(file).map_err(unreadable)?;
     Ok((FileState::Read, text))
+}
+
+/// A home folder that this user can't look into: root's, of a file system that does not know root, or a service's.
+fn is_hidden(error: &std::io::Error) -> bool {
+    let known = [libc::EACCES, libc::ELOOP, libc::ESTALE];
+    error.raw_os_error().is_some_and(|errno| known.contains(&errno))
 }
 
 fn is_absent(error: &std::io::Error) -> bool {

@@ -84,7 +84,9 @@ impl<'a> Configuration<'a> {
         let mut configuration = Self { root, files: Vec::new(), tables: Vec::new(), variables };
         for (path, state, text) in found {
             let table: Table = text.parse().map_err(|error: toml::de::Error| {
-                let message = error.to_string().trim_end().to_owned();
+                let before = error.span().and_then(|span| text.get(..span.start));
+                let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+                let message = format!("line {line}: {}", error.message().replace('\n', " "));
                 ConfigurationError::Syntax { path: path.clone(), message }
             })?;
             configuration.check_commands(&path, &table)?;
@@ -96,7 +98,7 @@ impl<'a> Configuration<'a> {
 
     /// What is set at the top: the folder where jobs are.
     pub fn dir(&self) -> Option<Setting> {
-        if self.variables.contains_key(DIR_VARIABLE) {
+        if self.variables.contains_key(DIR_VARIABLE) || std::env::var_os(DIR_VARIABLE).is_some() {
             return None;
         }
         let key = keys(self.root, &[]).into_iter().find(|key| key.long == "dir")?;
@@ -177,6 +179,9 @@ impl<'a> Configuration<'a> {
                 continue;
             }
             let source = Source::Variable(name.clone());
+            if is_of_kubernetes(name, value) {
+                continue;
+            }
             let Some(key) = known.iter().find(|key| key.variable() == *name) else {
                 let option = rest.replace('_', "-").to_lowercase();
                 return Err(unknown(source, path, &option, known));
@@ -241,6 +246,12 @@ impl<'a> Configuration<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether it is one of the variables by which Kubernetes tells of a service, which may be called ckptd-coordinator.
+fn is_of_kubernetes(name: &str, value: &str) -> bool {
+    let is_address = value.starts_with("tcp://") || value.starts_with("udp://");
+    name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT") && is_address
 }
 
 fn is_of_value(kind: ErrorKind) -> bool {
@@ -371,12 +382,18 @@ mod tests {
             ("[run]\nkeep = [1]", "run.keep: it takes one value"),
             ("[run]\nquiet = 'yes'", "run.quiet: it is neither true nor false"),
             ("[run]\nkeep = 1979-05-27", "run.keep: it takes no datetime"),
-            ("[run\n", "/0.toml: TOML parse error"),
+            ("[run\n", "/0.toml: line 1: "),
         ] {
             let error = settings(&[text], &[]).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
         assert!(settings(&[], &[("CKPTD_RUN_QUIET", "1")]).is_err());
+        // What Kubernetes says of a service of that name.
+        for (name, value) in
+            [("CKPTD_RUN_SERVICE_HOST", "10.0.0.1"), ("CKPTD_RUN_PORT", "tcp://x:1")]
+        {
+            assert_eq!(settings(&[], &[(name, value)]), Ok(Vec::new()));
+        }
         // What the job's environment has anyway.
         assert_eq!(settings(&[], &[("CKPTD_AGENT_SOCKET", "/x")]), Ok(Vec::new()));
     }

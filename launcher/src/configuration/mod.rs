@@ -8,7 +8,10 @@ mod files;
 mod keys;
 mod layers;
 
-use clap::{ArgAction, Command};
+use crate::INNER_CALL;
+use clap::Command;
+use clap::parser::ValueSource;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -74,11 +77,12 @@ pub enum ConfigurationError {
     },
 }
 
-/// The commands that are called by these arguments: one within the other. Empty for a call without any.
-pub fn called(root: &Command, arguments: &[OsString]) -> Vec<String> {
-    let (mut command, mut path) = (root, Vec::new());
-    let mut rest = arguments.iter().skip(1);
-    while let Some(argument) = rest.next() {
+/// The commands that are called by these arguments, one within the other, and the place after the last one. None for a call
+/// without any.
+pub fn called(root: &Command, arguments: &[OsString]) -> (Vec<String>, usize) {
+    let (mut command, mut path, mut after) = (root, Vec::new(), 0);
+    let mut rest = arguments.iter().enumerate().skip(1);
+    while let Some((at, argument)) = rest.next() {
         if argument == "--dir" {
             rest.next();
             continue;
@@ -89,9 +93,10 @@ pub fn called(root: &Command, arguments: &[OsString]) -> Vec<String> {
         }
         let Some(found) = command.find_subcommand(word) else { break };
         path.push(found.get_name().to_owned());
+        after = at + 1;
         command = found;
     }
-    path
+    (path, after)
 }
 
 /// Whether a command takes nothing from a configuration: mpirun calls it, and a job must not die of a file that is being
@@ -100,38 +105,65 @@ pub fn is_exempt(path: &[String]) -> bool {
     path.first().is_some_and(|first| first == "rsh")
 }
 
-/// The command line's definition, with what is configured as defaults of the options of the command that is called.
+/// The arguments, with what is configured for the command that is called, as far as they do not say otherwise.
 ///
 /// # Errors
 /// What is configured for that command, and can't be.
-pub fn apply(root: Command, arguments: &[OsString]) -> Result<Command, ConfigurationError> {
-    let path = called(&root, arguments);
-    if path.is_empty() || is_exempt(&path) {
-        return Ok(root);
+pub fn apply(
+    root: &Command,
+    mut arguments: Vec<OsString>,
+) -> Result<Vec<OsString>, ConfigurationError> {
+    let (path, after) = called(root, &arguments);
+    if path.is_empty() || is_exempt(&path) || std::env::var_os(INNER_CALL).is_some() {
+        return Ok(arguments);
     }
-    let configuration = Configuration::read(&root)?;
-    let settings: Vec<Setting> =
-        configuration.dir().into_iter().chain(configuration.of(&path)?).collect();
-    let mut root = root;
-    for setting in settings {
-        let own = if setting.key.path.is_empty() { &[][..] } else { &path[..] };
-        root = with_default(root, own, &setting);
-    }
-    Ok(root)
+    let configuration = Configuration::read(root)?;
+    let settings = configuration.dir().into_iter().chain(configuration.of(&path)?);
+    let (given, command) = given(root, &path, &arguments);
+    let more: Vec<OsString> = settings
+        .filter(|setting| !is_said_otherwise(command, &setting.key.id, &given))
+        .flat_map(|setting| as_arguments(&setting))
+        .collect();
+    arguments.splice(after..after, more);
+    Ok(arguments)
 }
 
-fn with_default(command: Command, path: &[String], setting: &Setting) -> Command {
-    match path.split_first() {
-        Some((first, rest)) => {
-            command.mut_subcommand(first, |inner| with_default(inner, rest, setting))
-        }
-        None => command.mut_arg(setting.key.id.as_str(), |argument| {
-            match argument.get_action() {
-                // What is false is so without a word.
-                ArgAction::SetTrue if setting.values == ["false"] => argument,
-                _ => argument.default_values(setting.values.clone()),
-            }
-        }),
+/// What the command line says of the options of a command, and that command.
+fn given<'c>(
+    root: &'c Command,
+    path: &[String],
+    arguments: &[OsString],
+) -> (BTreeSet<String>, &'c Command) {
+    // What is wrong or missing in it is told once all is there.
+    let matches = root.clone().ignore_errors(true).try_get_matches_from(arguments).ok();
+    let (mut own, mut command) = (matches.as_ref(), root);
+    for name in path {
+        own = own.and_then(|own| own.subcommand_matches(name));
+        command = command.find_subcommand(name).unwrap_or(command);
+    }
+    let said =
+        |id: &str| own.is_some_and(|own| own.value_source(id) == Some(ValueSource::CommandLine));
+    let ids = command.get_arguments().map(|argument| argument.get_id().as_str());
+    (ids.filter(|id| said(id)).map(str::to_owned).collect(), command)
+}
+
+/// Whether the command line has an option, or one that excludes it.
+fn is_said_otherwise(command: &Command, id: &str, given: &BTreeSet<String>) -> bool {
+    let excludes = |one: &str, other: &str| {
+        let argument = command.get_arguments().find(|argument| argument.get_id() == one);
+        let conflicts = argument.map(|argument| command.get_arg_conflicts_with(argument));
+        conflicts.into_iter().flatten().any(|conflict| conflict.get_id() == other)
+    };
+    given.iter().any(|said| said == id || excludes(id, said) || excludes(said, id))
+}
+
+fn as_arguments(setting: &Setting) -> Vec<OsString> {
+    let long = &setting.key.long;
+    match setting.key.is_flag {
+        // What is false is so without a word.
+        true if setting.values == ["false"] => Vec::new(),
+        true => vec![format!("--{long}").into()],
+        false => setting.values.iter().map(|value| format!("--{long}={value}").into()).collect(),
     }
 }
 
@@ -143,7 +175,7 @@ mod tests {
 
     fn path(words: &[&str]) -> Vec<String> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-        called(&Cli::command(), &words)
+        called(&Cli::command(), &words).0
     }
 
     #[test]
@@ -153,6 +185,21 @@ mod tests {
         assert_eq!(path(&["ckptd", "--dir=/x", "slurm", "run", "ls"]), ["slurm", "run"]);
         assert!(path(&["ckptd", "--version"]).is_empty());
         assert!(path(&["ckptd", "-", "run"]).is_empty());
+    }
+
+    #[test]
+    fn what_the_command_line_says_keeps_out_what_it_excludes() {
+        let root = Cli::command();
+        let words =
+            ["ckptd", "run", "--quiet", "--store", "/x", "ls", "--verbose"].map(OsString::from);
+        let (path, after) = called(&root, &words);
+        assert_eq!(after, 2);
+        let (given, command) = given(&root, &path, &words);
+        let said: Vec<&str> = given.iter().map(String::as_str).collect();
+        assert!(said.contains(&"quiet") && said.contains(&"store") && !said.contains(&"verbose"));
+        assert!(is_said_otherwise(command, "verbose", &given));
+        assert!(is_said_otherwise(command, "store", &given));
+        assert!(!is_said_otherwise(command, "store_every", &given));
     }
 
     #[test]

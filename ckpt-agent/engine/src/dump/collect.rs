@@ -143,6 +143,9 @@ fn read(probe: &Probe, context: &mut DumpContext) -> Result<(Object, Option<u32>
         _ => None,
     };
     let object = context.within(network, |context| Object::dump(probe, context))?;
+    if let (Some(place), Some(networks)) = (network, &context.networks) {
+        networks.check(place, &object, context.user.is_some())?;
+    }
     Ok((object, network))
 }
 

@@ -35,7 +35,7 @@ mod write;
 pub use super::sys::page::page_size;
 pub use files::build_id;
 pub use into_store::process_file;
-pub use namespaces::{Networks, Places};
+pub use namespaces::{MOST_NETWORKS, Networks, Places};
 pub use process::stat_and_status;
 pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job};
 pub use standins::find as find_stand_ins;

@@ -21,7 +21,9 @@ use std::sync::Arc;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
-use super::super::graph::{NamespaceContent, OwnNamespace, ProcessNode, Sharing, TIME_OF_CHILDREN};
+use super::super::graph::{
+    MountSource, NamespaceContent, OwnNamespace, ProcessNode, Sharing, TIME_OF_CHILDREN,
+};
 use super::super::proc::mounts::Mounts;
 use super::super::proc::{read_text, root_directory};
 use super::super::sys::related::{GET_PARENT, GET_USER, related, user_name};
@@ -30,7 +32,7 @@ use content::{UTS_ROOM, host_and_domain};
 use memory_files::Maker;
 pub use pids::tell_peers;
 pub use places::Places;
-pub use related::Networks;
+pub use related::{MOST_NETWORKS, Networks};
 
 /// CAP_SYS_ADMIN, of capabilities(7).
 const CAP_SYS_ADMIN: u64 = 1 << 21;
@@ -326,12 +328,35 @@ impl Own {
             .is_ok_and(|status: procfs::process::Status| status.capeff & CAP_SYS_ADMIN != 0);
         let home = number(init)?;
         let cookie = related::own_cookie(home);
-        Some(Networks { home, own, may_be_made, used: BTreeSet::new(), cookie })
+        let is_down = |place: &u32| {
+            let content = self.all.get(*place as usize).map(|one| &one.content);
+            matches!(content, Some(NamespaceContent::Network { loopback_up: false }))
+        };
+        let down = own.values().map(|(place, _)| *place).filter(is_down).collect();
+        Some(Networks { home, own, down, may_be_made, used: BTreeSet::new(), cookie })
     }
 
     /// Notes in which network namespaces sockets were made: a restart makes those before there are processes, for the job's
     /// user namespace. Whether any of them belonged to another one, which then has no rights over it.
-    pub fn have_sockets(&mut self, used: &BTreeSet<u32>) -> bool {
+    ///
+    /// # Errors
+    /// A refusal of who mounts a sysfs, which takes such rights, with the number of its process on this machine.
+    pub fn have_sockets(&mut self, used: &BTreeSet<u32>) -> Result<bool, (i32, EngineError)> {
+        let is_lost = |place: &u32| {
+            used.contains(place)
+                && self.all.get(*place as usize).is_some_and(|one| one.owner.is_some())
+        };
+        let has_sysfs = |place: &u32| match self.all.get(*place as usize).map(|one| &one.content) {
+            Some(NamespaceContent::OwnMounts { mounts, .. }) => mounts.iter().any(|mount| {
+                mount.file_system == "sysfs" && matches!(mount.source, MountSource::Made { .. })
+            }),
+            _ => false,
+        };
+        let both = |places: &Vec<u32>| places.iter().any(is_lost) && places.iter().any(has_sysfs);
+        if let Some((pid, _)) = self.of.iter().find(|(_, places)| both(places)) {
+            let what = "has mounted a sysfs of a network namespace of its own with sockets in it";
+            return Err((*pid, refuse(what.to_owned())));
+        }
         let mut disowned = false;
         for place in used {
             let Some(one) = self.all.get_mut(*place as usize) else { continue };
@@ -340,7 +365,7 @@ impl Own {
             }
             disowned |= one.owner.take().is_some();
         }
-        disowned
+        Ok(disowned)
     }
 
     /// Who is in namespaces of its own must have directories of its own: both unshare(2) and setns(2) ask for that.

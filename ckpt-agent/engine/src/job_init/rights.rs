@@ -1,5 +1,7 @@
 //! Whom a restore by root may make a process of: nobody gets more than the user has for whom it is done.
 
+use std::collections::BTreeSet;
+
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Credentials, IdRange, NamespaceContent, OwnNamespace, ProcessImage};
 use super::super::restore::{Image, Processes};
@@ -13,6 +15,7 @@ const KEEP_CAPS: u32 = 1 << 4;
 /// # Errors
 /// [`EngineError::Unfit`], with the process named.
 pub(super) fn check_user(image: &Image, processes: &Processes, user: &UserOrder) -> Result<()> {
+    let mut own_networks = BTreeSet::new();
     for process in processes.values() {
         let Some(in_own) = user_namespace(process, &image.graph.namespaces, user) else {
             return Err(has_not(process, user, "namespaces or a root directory"));
@@ -21,8 +24,16 @@ pub(super) fn check_user(image: &Image, processes: &Processes, user: &UserOrder)
         if !threads.map(|thread| &thread.credentials).all(|all| are_own(all, user, in_own)) {
             return Err(has_not(process, user, "rights"));
         }
+        if in_own {
+            own_networks.extend(process.namespaces.iter().copied());
+        }
     }
-    Ok(())
+    // Root makes them and their sockets.
+    let networks = image.graph.files.iter().filter_map(|file| file.network);
+    match networks.into_iter().find(|place| !own_networks.contains(place)) {
+        None => Ok(()),
+        Some(_) => Err(EngineError::Damaged("a network in which none of the user's is".to_owned())),
+    }
 }
 
 fn has_not(process: &ProcessImage, user: &UserOrder, what: &str) -> EngineError {

@@ -131,8 +131,8 @@ pub struct DumpContext {
     pub names: Names,
     /// Receive buffers that are larger than they were until [`super::ObjectKind::late`].
     pub widened: Vec<Widened>,
-    /// What is known once a socket was met that is being connected.
-    pub asking: Option<Asking>,
+    /// What is known once a socket was met that is being connected, by networks of the job's own.
+    pub asking: BTreeMap<Option<u32>, Asking>,
     /// Memory whose missing pages somebody fills, of each process that has a userfaultfd, as this machine numbers it:
     /// first addresses.
     pub watched: HashMap<i32, Vec<(u64, Watched)>>,
@@ -225,9 +225,9 @@ impl DumpContext {
         if network.is_none() {
             return act(self);
         }
-        let (cluster, asking) = (std::mem::take(&mut self.cluster), self.asking.take());
+        let cluster = std::mem::take(&mut self.cluster);
         let done = network::within(network, || act(self));
-        (self.cluster, self.asking) = (cluster, asking);
+        self.cluster = cluster;
         done
     }
 

@@ -248,6 +248,19 @@ impl Object {
         self.is_place() || matches!(self, Self::Regular(_))
     }
 
+    /// Whether it is a socket.
+    pub fn is_socket(&self) -> bool {
+        matches!(
+            self,
+            Self::TcpSocket(_)
+                | Self::UdpSocket(_)
+                | Self::IpSocket(_)
+                | Self::PacketSocket(_)
+                | Self::NetlinkSocket(_)
+                | Self::UnixSocket(_)
+        )
+    }
+
     /// Whether other files are reached from it.
     pub fn is_place(&self) -> bool {
         matches!(self, Self::Directory(_) | Self::PathOnly(_))

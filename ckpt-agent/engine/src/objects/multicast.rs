@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
-use super::super::sys::{interface, sockopt};
+use super::super::sys::{interface, network, sockopt};
 
 /// MCAST_JOIN_GROUP (include/uapi/linux/in.h).
 const JOIN_GROUP: i32 = 42;
@@ -49,14 +49,14 @@ pub(super) type Listed = Vec<(u32, IpAddr)>;
 
 /// What this network namespace has joined, from /proc/net; `None`: it can't be told here.
 pub(super) fn listed() -> Option<Listed> {
-    let read = |path| match std::fs::read_to_string(path) {
+    let read = |path: String| match std::fs::read_to_string(path) {
         Ok(text) => Some(text),
         // A kernel without multicast, or without IPv6.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Some(String::new()),
         Err(_) => None,
     };
-    let mut all = parse_v4(&read("/proc/self/net/igmp")?);
-    all.extend(parse_v6(&read("/proc/self/net/igmp6")?));
+    let mut all = parse_v4(&read(network::file("igmp"))?);
+    all.extend(parse_v6(&read(network::file("igmp6"))?));
     Some(all)
 }
 

@@ -31,7 +31,7 @@ pub fn units(graph: &Graph, holdings: &Holdings, callers: bool) -> Vec<Unit> {
         }
     }
     join_sharers(graph, holdings, &mut together);
-    join_namespaces(holdings, &mut together);
+    join_namespaces(graph, holdings, &mut together);
     join_watchers(graph, holdings, &mut together);
     join_readers(graph, holdings, &mut together);
     join_terminals(graph, holdings, &mut together);
@@ -74,12 +74,17 @@ fn join_sharers(graph: &Graph, holdings: &Holdings, together: &mut Together) {
 }
 
 /// What one process changes in a namespace, a host's name or a file in memory, the others see.
-fn join_namespaces(holdings: &Holdings, together: &mut Together) {
+fn join_namespaces(graph: &Graph, holdings: &Holdings, together: &mut Together) {
     let mut inside: BTreeMap<u32, Vec<Pid>> = BTreeMap::new();
     for (pid, possessions) in &holdings.by_process {
         for place in &possessions.namespaces {
             inside.entry(*place).or_default().push(*pid);
         }
+    }
+    // A socket of a network is worth nothing without those who are in it.
+    for (at, file) in graph.files.iter().enumerate() {
+        let of_network = file.network.and_then(|place| inside.get_mut(&place));
+        of_network.into_iter().for_each(|pids| pids.extend(holdings.holders(FileId(at as u32))));
     }
     inside.into_values().for_each(|pids| together.join(pids));
 }

@@ -18,6 +18,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::super::error::{EngineError, Result};
 use super::loopback;
+use super::pidfd;
 use super::related::{GET_USER, related};
 
 /// How long a child may take for an answer: whoever has rights in the namespaces that it is in may stop it.
@@ -119,6 +120,15 @@ pub fn netlink(protocol: isize) -> io::Result<netlink_sys::Socket> {
     Ok(unsafe { netlink_sys::Socket::from_raw_fd(made.into_raw_fd()) })
 }
 
+/// A file of /proc/net of the network of the moment.
+pub fn file(name: &str) -> String {
+    let of_child = |networks: &Networks| Some(networks.known.get(&networks.current?)?.child);
+    match NETWORKS.with_borrow(of_child) {
+        Some(child) => format!("/proc/{child}/net/{name}"),
+        None => format!("/proc/self/net/{name}"),
+    }
+}
+
 /// A descriptor of one of them, as in /proc/PID/ns.
 ///
 /// # Errors
@@ -138,8 +148,10 @@ fn ask(place: u32, request: Request) -> io::Result<OwnedFd> {
 #[derive(Debug)]
 pub struct Network {
     child: Pid,
-    /// Where it is asked; `None` once it need not answer any more.
-    requests: Option<OwnedFd>,
+    /// Where it is asked; `None` once it has failed to answer: what comes later would be taken for another answer.
+    requests: RefCell<Option<OwnedFd>>,
+    /// Its end is told here. The other end of `requests` is in the table that both share, and does not tell of it.
+    process: OwnedFd,
     /// The child's end, in the table that both share.
     _answers: OwnedFd,
 }
@@ -177,6 +189,7 @@ impl Network {
     fn start(begin: impl Fn() -> io::Result<()>) -> io::Result<Self> {
         let (requests, answers) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let parent = std::process::id() as i32;
         let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
         let none: libc::c_long = 0;
         // SAFETY: without CLONE_VM the child has memory of its own, and goes on with this stack. It makes nothing but what
@@ -186,12 +199,21 @@ impl Network {
             return Err(io::Error::last_os_error());
         }
         if child == 0 {
-            serve(answers.as_raw_fd(), begin());
+            die_with(parent);
+            serve(answers.as_raw_fd(), begin(), parent);
             // SAFETY: ends this process without running anything of its parent's.
             unsafe { libc::_exit(0) }
         }
         let child = Pid::from_raw(child as i32);
-        let network = Self { child, requests: Some(requests), _answers: answers };
+        let process = match pidfd::open(child.as_raw(), 0) {
+            Ok(process) => process,
+            Err(error) => {
+                end(child);
+                return Err(io::Error::other(error));
+            }
+        };
+        let requests = RefCell::new(Some(requests));
+        let network = Self { child, requests, process, _answers: answers };
         match network.answer() {
             Ok(0) => Ok(network),
             Ok(number) => Err(io::Error::from_raw_os_error(-number)),
@@ -200,14 +222,16 @@ impl Network {
     }
 
     fn ask(&self, request: Request) -> io::Result<OwnedFd> {
-        let over = || io::Error::from_raw_os_error(libc::EPIPE);
-        let requests = self.requests.as_ref().ok_or_else(over)?;
         let mut bytes = [0; size_of::<Request>()];
         for (part, number) in bytes.chunks_exact_mut(4).zip(request) {
             part.copy_from_slice(&number.to_ne_bytes());
         }
         let flags = nix::sys::socket::MsgFlags::MSG_NOSIGNAL;
-        nix::sys::socket::send(requests.as_raw_fd(), &bytes, flags)?;
+        {
+            let requests = self.requests.borrow();
+            let requests = requests.as_ref().ok_or_else(over)?;
+            nix::sys::socket::send(requests.as_raw_fd(), &bytes, flags)?;
+        }
         match self.answer()? {
             number if number < 0 => Err(io::Error::from_raw_os_error(-number)),
             // SAFETY: the child just made this descriptor for us alone, in the table that both share.
@@ -216,15 +240,28 @@ impl Network {
     }
 
     fn answer(&self) -> io::Result<i32> {
-        let over = || io::Error::from_raw_os_error(libc::EPIPE);
-        let requests = self.requests.as_ref().ok_or_else(over)?;
+        let answer = self.next_answer();
+        if answer.is_err() {
+            self.requests.replace(None);
+        }
+        answer
+    }
+
+    fn next_answer(&self) -> io::Result<i32> {
+        let requests = self.requests.borrow();
+        let requests = requests.as_ref().ok_or_else(over)?;
         loop {
-            let mut ready = [PollFd::new(requests.as_fd(), PollFlags::POLLIN)];
+            let mut ready = [
+                PollFd::new(requests.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.process.as_fd(), PollFlags::POLLIN),
+            ];
             match poll(&mut ready, PollTimeout::from(PATIENCE_MS)) {
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
                 Ok(0) => return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
-                Ok(_) => break,
+                // What it has answered before its end counts.
+                Ok(_) if ready[0].any() == Some(true) => break,
+                Ok(_) => return Err(over()),
             }
         }
         let mut number = [0; 4];
@@ -241,10 +278,28 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        self.requests = None;
-        // It holds nothing that would be lost, and may have been stopped by others.
-        let _ = nix::sys::signal::kill(self.child, nix::sys::signal::Signal::SIGKILL);
-        while waitpid(self.child, Some(WaitPidFlag::__WALL)) == Err(Errno::EINTR) {}
+        end(self.child);
+    }
+}
+
+fn over() -> io::Error {
+    io::Error::from_raw_os_error(libc::EPIPE)
+}
+
+/// Ends a child, which holds nothing that would be lost, and may have been stopped by others.
+fn end(child: Pid) {
+    let _ = nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL);
+    while waitpid(child, Some(WaitPidFlag::__WALL)) == Err(Errno::EINTR) {}
+}
+
+/// Has this process end with its parent, unless that has ended already.
+fn die_with(parent: i32) {
+    // SAFETY: take numbers only.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        if libc::getppid() != parent {
+            libc::_exit(0);
+        }
     }
 }
 
@@ -258,6 +313,9 @@ fn enter(namespace: RawFd, users: RawFd) -> io::Result<()> {
     if entered(namespace, libc::CLONE_NEWNET).is_ok() {
         return Ok(());
     }
+    // Root of that one must not look into this process.
+    // SAFETY: takes numbers only.
+    Errno::result(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })?;
     entered(users, libc::CLONE_NEWUSER)?;
     // SAFETY: takes numbers only.
     Errno::result(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })?;
@@ -267,9 +325,9 @@ fn enter(namespace: RawFd, users: RawFd) -> io::Result<()> {
 
 /// Answers with how it went to begin, then each request with a descriptor, or an error below zero. Runs in the child alone:
 /// nothing but system calls.
-fn serve(answers: RawFd, begun: io::Result<()>) {
-    // SAFETY: takes numbers only. After what changes the credentials, which forgets it.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+fn serve(answers: RawFd, begun: io::Result<()>, parent: i32) {
+    // A change of credentials has forgotten it.
+    die_with(parent);
     let errno = |error: &io::Error| -error.raw_os_error().unwrap_or(libc::EIO);
     let mut answer = begun.as_ref().map_or_else(errno, |()| 0);
     loop {

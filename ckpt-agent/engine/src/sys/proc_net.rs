@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use procfs::net::TcpNetEntry;
 
 use super::super::error::{EngineError, Result};
+use super::network;
 use super::tcp_entry::TcpEntry;
 
 /// TCP_TIME_WAIT and TCP_NEW_SYN_RECV (include/net/tcp_states.h): no sockets yet, or any more.
@@ -56,7 +57,7 @@ const ESTABLISHED: u8 = 1;
 pub fn ip_peers() -> io::Result<Vec<(u32, SocketAddr)>> {
     let mut found = Vec::new();
     for list in ["raw", "raw6", "icmp", "icmp6"] {
-        match std::fs::read_to_string(format!("/proc/self/net/{list}")) {
+        match std::fs::read_to_string(network::file(list)) {
             Ok(text) => found.extend(text.lines().filter_map(ip_peer)),
             // A kernel without IPv6, or without such sockets.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -15,7 +15,7 @@ pub fn of_job(job: &Value, now: u64) -> String {
         let end = job.get("end").filter(|end| !end.is_null())?;
         number(end, "at_ms")
     });
-    let end = ended.unwrap_or(now);
+    let end = ended.unwrap_or_else(|| last_known(job).unwrap_or(now));
     let name = escaped(&word(job, "name"));
     let mut out = String::new();
     let _ = write!(
@@ -27,8 +27,8 @@ pub fn of_job(job: &Value, now: u64) -> String {
     facts(&mut out, job, end);
     let _ = write!(
         out,
-        "<h2>The whole time</h2>\n{}<p>Green: the job ran. Red: it stood, or was on its way back. Dots: checkpoints that are \
-         kept. Point at a part for its name.</p>\n",
+        "<h2>The whole time</h2>\n{}<p>Green: the job ran. Red: it stood, or was on its way back. Grey: not known, since it was \
+         restarted after that. Dots: checkpoints that are kept. Point at a part for its name.</p>\n",
         whole(job, end)
     );
     recoveries(&mut out, job);
@@ -41,6 +41,16 @@ pub fn of_job(job: &Value, now: u64) -> String {
         text::utc(now)
     );
     out
+}
+
+/// Of a job that nobody saw the end of: when it was last known to run. `None`: it runs.
+fn last_known(job: &Value) -> Option<u64> {
+    if word(job, "state") != "interrupted" {
+        return None;
+    }
+    let committed =
+        list(job, "checkpoints").iter().filter_map(|one| number(one, "committed_at_ms"));
+    committed.chain(number(job, "started_at_ms")).max()
 }
 
 fn facts(out: &mut String, job: &Value, end: u64) {

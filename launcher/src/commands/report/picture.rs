@@ -107,6 +107,12 @@ pub fn whole(job: &Value, end: u64) -> String {
     }
     let rollbacks = list(job, "rollbacks");
     let mut since = from;
+    // What became of it before its last start is told nowhere but in its log.
+    let restarted = number(job, "started_at_ms").filter(|_| number(job, "starts") > Some(1));
+    if let Some(started) = restarted.filter(|started| *started > from) {
+        bar(&mut out, (scale.x(from), scale.x(started)), 0, "unknown", "before its last restart");
+        since = started;
+    }
     for rollback in rollbacks {
         let began = phases::began(rollback).unwrap_or(since).max(since);
         bar(&mut out, (scale.x(since), scale.x(began)), 0, "runs", "runs");

@@ -3,6 +3,7 @@
 use super::allocation::Allocation;
 use super::ending::{self, OF_COORDINATOR, Process};
 use super::guard::Guard;
+use crate::INNER_CALL;
 use crate::client::refusal::unexpected;
 use crate::cluster::{Cluster, coordinator_folder};
 use crate::failure::Failure;
@@ -203,6 +204,7 @@ fn start_coordinator(
         .arg("--dir")
         .arg(folder)
         .args(["coordinator", "--listen", "0.0.0.0:0"])
+        .env(INNER_CALL, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(File::create(log(folder, "coordinator")).map_err(failed)?)
@@ -270,6 +272,7 @@ fn start_agents(
         .arg(own)
         .arg("--dir")
         .arg(folder)
+        .env(INNER_CALL, "1")
         .args(["slurm", "agent", "--slots", &slots.join(","), "--spare", &spares.to_string()])
         .stdin(Stdio::piped())
         .stdout(log.try_clone().map_err(failed)?)

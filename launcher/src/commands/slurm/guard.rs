@@ -3,6 +3,7 @@
 
 use super::ending::{self, Process};
 use super::remove;
+use crate::INNER_CALL;
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
@@ -28,6 +29,7 @@ impl Guard {
     pub fn start(own: &Path, folder: &Path, interrupts: &Interrupts) -> io::Result<Self> {
         let mut command = Command::new(own);
         command.arg("--dir").arg(folder).args(["slurm", "guard"]);
+        command.env(INNER_CALL, "1");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         // It outlives what tells all of an allocation to end, as the coordinator does.
         interrupts.spawn_without(Signal::SIGTERM, &mut command).map(Self)

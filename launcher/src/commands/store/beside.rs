@@ -3,6 +3,7 @@
 
 use super::Store;
 use super::turns::{Turn, Turns};
+use crate::INNER_CALL;
 use crate::cli::RecipientArguments;
 use crate::client::commits::OnCommit;
 use crate::commands::Context;
@@ -163,6 +164,7 @@ impl Inner {
         let said = tempfile::tempfile().map_err(cause)?;
         let own = std::env::current_exe().map_err(cause)?;
         let mut command = Command::new(own);
+        command.env(INNER_CALL, "1");
         if let Some(dir) = &self.dir {
             command.arg("--dir").arg(dir);
         }

@@ -1,12 +1,14 @@
 //! What sockets belong to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::super::super::error::{EngineError, Refusal, Result};
+use super::super::super::objects::Object;
 use super::super::super::sys::network::{self, Network};
 use super::super::super::sys::related::related;
 use super::super::super::sys::sockopt;
@@ -19,6 +21,11 @@ const GET_NETWORK: u64 = 0x894c;
 /// SO_NETNS_COOKIE (include/uapi/asm-generic/socket.h), since Linux 5.14: a number of a socket's network namespace.
 const NETWORK_COOKIE: i32 = 71;
 
+/// Most network namespaces of the job's own in which sockets are.
+pub const MOST_NETWORKS: usize = 64;
+/// Ports below it are root's (ip(7), ip_unprivileged_port_start).
+const FIRST_OF_ALL: u16 = 1024;
+
 /// The network namespaces of a job.
 #[derive(Debug)]
 pub struct Networks {
@@ -26,6 +33,8 @@ pub struct Networks {
     pub home: u64,
     /// Those of its own by their numbers: their places, and a process that is in each, as this machine numbers it.
     pub own: BTreeMap<u64, (u32, i32)>,
+    /// Places of those whose loopback device is down.
+    pub down: BTreeSet<u32>,
     /// Whether a restart may make them before the processes, with the rights of the job's init.
     pub may_be_made: bool,
     /// Places of those in which sockets were met.
@@ -60,7 +69,7 @@ impl Networks {
             None if self.own.is_empty() => return Ok(None),
             _ => {}
         }
-        let number = match related(socket, GET_NETWORK) {
+        let number = match related(&socket, GET_NETWORK) {
             Ok(of_socket) => {
                 let found = nix::sys::stat::fstat(&of_socket);
                 let found =
@@ -79,10 +88,18 @@ impl Networks {
         };
         let own = number.and_then(|number| self.own.get(&number)).copied();
         let Some((place, pid)) = own else {
+            // Whoever is called by path gets a socket of the caller's network (net/unix/af_unix.c, unix_stream_connect). It
+            // means something for abstract names alone.
+            if is_unix_without_abstract_name(&socket) {
+                return Ok(None);
+            }
             return refused("in which no process of the job is");
         };
         if !self.may_be_made {
             return refused("of the job's own, which a restart may not make before its processes");
+        }
+        if self.used.len() == MOST_NETWORKS && !self.used.contains(&place) {
+            return refused("of the job's own, beyond the first 64");
         }
         if self.used.insert(place) {
             match Network::of_process(pid) {
@@ -96,4 +113,47 @@ impl Networks {
         }
         Ok(Some(place))
     }
+
+    /// Refuses what a restart could not make again in a network of the job's own. `for_user`: root does so for a user, with no
+    /// more rights than the user has.
+    ///
+    /// # Errors
+    /// The refusal, without the names of process and descriptor.
+    pub fn check(&self, place: u32, object: &Object, for_user: bool) -> Result<()> {
+        let of_root = |at: Option<SocketAddr>| {
+            for_user && at.is_some_and(|at| at.port() != 0 && at.port() < FIRST_OF_ALL)
+        };
+        let is_down = self.down.contains(&place);
+        let what = match object {
+            Object::IpSocket(socket) if socket.raw.is_none() => "an ICMP socket",
+            Object::IpSocket(_) | Object::PacketSocket(_) if for_user => {
+                "a user's raw or packet socket, which root would have to make,"
+            }
+            Object::TcpSocket(socket) if of_root(socket.local) => {
+                "a user's socket at a port below 1024, which root would have to bind,"
+            }
+            Object::UdpSocket(socket) if of_root(socket.local) => {
+                "a user's socket at a port below 1024, which root would have to bind,"
+            }
+            Object::TcpSocket(socket) if is_down && socket.is_connected() => {
+                "a connection, while the loopback device is down,"
+            }
+            Object::UdpSocket(socket) if is_down && socket.peer.is_some() => {
+                "a connected socket, while the loopback device is down,"
+            }
+            _ => return Ok(()),
+        };
+        let what = format!("{what} in a network namespace of the job's own");
+        Err(Refusal::new(what, WAY_OUT).into())
+    }
+}
+
+fn is_unix_without_abstract_name(socket: impl AsFd) -> bool {
+    let socket = SockRef::from(&socket);
+    let is_abstract = |address: std::io::Result<SockAddr>| {
+        address.is_ok_and(|address| address.as_abstract_namespace().is_some())
+    };
+    socket.local_addr().is_ok_and(|own| own.domain() == Domain::UNIX)
+        && !is_abstract(socket.local_addr())
+        && !is_abstract(socket.peer_addr())
 }

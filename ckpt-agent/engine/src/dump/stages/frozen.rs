@@ -251,8 +251,13 @@ impl Frozen {
         let streams_only = &self.remote_shells;
         let known_networks = network::Known::begin();
         let mut collected = collect(&living, streams_only, &mut context)?;
-        let used = context.networks.as_ref().map(|networks| &networks.used);
-        if used.is_some_and(|used| namespaces.have_sockets(used)) {
+        let used = context.networks.as_ref().map(|networks| networks.used.clone());
+        let disowned = namespaces.have_sockets(&used.unwrap_or_default());
+        let disowned = disowned.map_err(|(host_pid, error)| match nodes.get(&host_pid) {
+            Some(node) => error.of(node.pid, &node.comm),
+            None => error,
+        })?;
+        if disowned {
             context.warn(
                 "a network namespace with sockets in it belongs to the job's users after a restart, and no longer to those \
                  of the process that has made it, who have no rights over it then",

@@ -2,6 +2,7 @@
 //! two minutes, tcp(7), tcp_syn_retries). They ask anew after a restore. A thread that waits in connect(2)
 //! makes the same call again and waits on (net/ipv4/af_inet.c, __inet_stream_connect: SS_CONNECTING).
 
+use std::collections::btree_map::Entry;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -42,10 +43,10 @@ pub(super) fn asked(probe: &Probe, context: &mut DumpContext) -> Result<Option<S
             diag::SYN_RECV => return Err(is_being_made(probe)),
             _ => return Ok(None),
         }
-        let asking = match &mut context.asking {
-            Some(asking) => asking,
-            none => {
-                none.insert(Asking { since: Instant::now(), listed: sock_diag::tcp_sockets()? })
+        let asking = match context.asking.entry(network::current()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                new.insert(Asking { since: Instant::now(), listed: sock_diag::tcp_sockets()? })
             }
         };
         if asking.since.elapsed() > PATIENCE {

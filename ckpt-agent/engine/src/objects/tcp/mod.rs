@@ -52,7 +52,7 @@ use socket2::SockRef;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId};
 use super::super::late::{Name, cookie_of};
-use super::super::sys::{abi, sockopt};
+use super::super::sys::{abi, network, sockopt};
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 
@@ -174,6 +174,11 @@ pub enum PeerEnd {
 protocol::tagged!(PeerEnd, "end");
 
 impl TcpSocket {
+    /// Whether it has a peer, or asks for one.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.state, TcpState::Connected(_) | TcpState::Connecting { .. })
+    }
+
     /// For reading and setting its options.
     pub(super) fn kind(&self) -> Kind {
         kind(self.v6, self.multipath)
@@ -327,7 +332,9 @@ impl ObjectKind for TcpSocket {
             TcpState::Connecting { peer } => Some(*peer),
             _ => None,
         };
+        // Networks of the job's own lead nowhere else.
         let name = cookie_of(probe.copy.as_fd())
+            .filter(|_| network::current().is_none())
             .map_or(Name::default(), |cookie| context.names.name(cookie, local, peer));
         Ok(Self { v6, multipath, local, name, state, options })
     }

@@ -31,7 +31,8 @@ type Made = BTreeMap<FileId, OwnedFd>;
 pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContext) -> Result<()> {
     let by_id: BTreeMap<FileId, &UnixSocket> =
         all.iter().map(|saved| (saved.id, saved.object)).collect();
-    let mut work = Work { by_id, ..Work::default() };
+    let networks = all.iter().filter_map(|saved| Some((saved.id, saved.file.network?))).collect();
+    let mut work = Work { by_id, networks, ..Work::default() };
     work.relays(context)?;
     work.standing()?;
     work.pairs()?;
@@ -66,6 +67,8 @@ pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContex
 #[derive(Default)]
 struct Work<'a> {
     by_id: BTreeMap<FileId, &'a UnixSocket>,
+    /// The networks of the job's own in which some were made.
+    networks: BTreeMap<FileId, u32>,
     made: Made,
     /// Far ends of sockets whose peer is gone.
     closed_peers: BTreeMap<FileId, OwnedFd>,
@@ -92,7 +95,7 @@ impl<'a> Work<'a> {
                 }
                 _ => continue,
             };
-            let made = new_socket(socket.variety, socket.name.as_ref())?;
+            let made = new_socket(socket.variety, self.networks.get(&id).copied())?;
             if let Some(name) = &socket.name {
                 self.bound.bind(&made, name)?;
             }
@@ -179,7 +182,7 @@ impl<'a> Work<'a> {
         let Some(name) = one.name.clone() else {
             return Err(EngineError::Damaged("a Unix connection without a name".into()));
         };
-        let client = new_socket(one.variety, Some(&name))?;
+        let client = new_socket(one.variety, name.network)?;
         if let Some(own) = &other.name {
             self.bound.bind(&client, own)?;
         }
@@ -208,7 +211,7 @@ impl<'a> Work<'a> {
             Some((id, _)) => self.made.get(id),
             None => {
                 if !self.temporary.contains_key(name) {
-                    let made = new_socket(like.variety, Some(name))?;
+                    let made = new_socket(like.variety, name.network)?;
                     self.bound.bind(&made, name)?;
                     made.listen(TEMPORARY_BACKLOG).map_err(|error| system("listen on", error))?;
                     self.temporary.insert(name.clone(), made.into());
@@ -258,7 +261,7 @@ impl<'a> Work<'a> {
                     listener.0
                 )));
             };
-            let client = new_socket(socket.variety, Some(&name))?;
+            let client = new_socket(socket.variety, self.networks.get(&id).copied())?;
             if let Some(own) = &socket.name {
                 self.bound.bind(&client, own)?;
             }
@@ -341,9 +344,11 @@ impl<'a> Work<'a> {
         context: &mut RestoreContext,
     ) -> Result<()> {
         let files = self.files(message, context)?;
-        let network = socket.name.as_ref().and_then(|name| name.network);
+        let network = self.networks.get(&id).copied();
         let by_name = message.from.as_ref().and_then(|from| {
-            let is_sender = |name: &Name| name.bytes == *from && name.network == network;
+            // A path leads anywhere.
+            let where_named = network.filter(|_| from.first() == Some(&0));
+            let is_sender = |name: &Name| name.bytes == *from && name.network == where_named;
             self.by_id.iter().find(|(_, other)| {
                 other.variety == UnixKind::Datagram && other.name.as_ref().is_some_and(is_sender)
             })
@@ -375,7 +380,7 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         if let Some(from) = &message.from {
-            let own = new_socket(UnixKind::Datagram, socket.name.as_ref())?;
+            let own = new_socket(UnixKind::Datagram, network)?;
             let sent = senders::send_as(from, &own, |own| {
                 send(&SockRef::from(own)).map_err(std::io::Error::other)?
             });
@@ -391,7 +396,7 @@ impl<'a> Work<'a> {
                 )),
             }
         }
-        let own = new_socket(UnixKind::Datagram, socket.name.as_ref())?;
+        let own = new_socket(UnixKind::Datagram, network)?;
         send(&SockRef::from(&own))?.map_err(|error| system("send to", error))?;
         Ok(())
     }
@@ -490,10 +495,10 @@ fn socket_type(kind: UnixKind) -> Type {
     }
 }
 
-/// A socket that is to bear that name, or to reach who does.
-fn new_socket(kind: UnixKind, name: Option<&Name>) -> Result<Socket> {
+/// A socket of a network of the job's own, or of the job's: an abstract name is reached from within one alone.
+fn new_socket(kind: UnixKind, network: Option<u32>) -> Result<Socket> {
     let make = || network::socket(Domain::UNIX, socket_type(kind), None);
-    let made = network::within(name.and_then(|name| name.network), make);
+    let made = network::within(network, make);
     made.map_err(|error| system("make", error))
 }
 
