@@ -66,7 +66,10 @@ static void expect_text(const char *what, int fd, const char *text)
 }
 
 /* All that a network has, with words of its own. */
-struct all { int tcp, accepted, client, waiting, half, half_client, udp, sender, abstract, abstract_client, abstract_end; };
+struct all {
+	int tcp, accepted, client, waiting, half, half_client, udp, sender, abstract, abstract_client, abstract_end;
+	int log, logging, later;
+};
 
 static struct all make_all(const char *word)
 {
@@ -92,6 +95,15 @@ static struct all make_all(const char *word)
 	all.abstract_client = abstract_client("conform");
 	all.abstract_end = (int)BUILD(accept(all.abstract, NULL, NULL));
 	BUILD(send(all.abstract_client, word, strlen(word), 0));
+	/* Without names of their own. */
+	socklen_t size;
+	struct sockaddr_un log = named("log", &size);
+	all.log = (int)BUILD(socket(AF_UNIX, SOCK_DGRAM, 0));
+	BUILD(bind(all.log, (struct sockaddr *)&log, size));
+	all.logging = (int)BUILD(socket(AF_UNIX, SOCK_DGRAM, 0));
+	BUILD(connect(all.logging, (struct sockaddr *)&log, size));
+	BUILD(send(all.logging, word, strlen(word), 0));
+	all.later = (int)BUILD(socket(AF_UNIX, SOCK_STREAM, 0));
 	return all;
 }
 
@@ -119,6 +131,16 @@ static void check_all(struct all all, const char *word)
 	accepted = (int)BUILD(accept(all.abstract, NULL, NULL));
 	BUILD(send(again, "named", 5, 0));
 	expect_text("a new connection to a name", accepted, "named");
+	socklen_t size;
+	struct sockaddr_un address = named("conform", &size);
+	BUILD(connect(all.later, (struct sockaddr *)&address, size));
+	int found = (int)BUILD(accept(all.abstract, NULL, NULL));
+	BUILD(send(all.later, word, strlen(word), 0));
+	expect_text("who was nowhere before", found, word);
+	BUILD(close(found));
+	expect_text("a datagram to a name", all.log, word);
+	BUILD(send(all.logging, "again", 5, 0));
+	expect_text("another datagram to it", all.log, "again");
 	BUILD(close(again));
 	BUILD(close(accepted));
 }
