@@ -20,7 +20,7 @@ pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,
     JobOptions, Placement, RestartArguments, RunArguments, THEN_EXIT,
 };
-pub use listings::{InspectArguments, ListArguments};
+pub use listings::{InspectArguments, ListArguments, LogsArguments};
 pub use members::{
     AgentArguments, AuditArguments, CoordinatorArguments, LoginArguments, LogoutArguments,
     MemberRole, TokenArguments,
@@ -213,13 +213,12 @@ Examples:
     ///
     /// Its output and errors stand in the order in which they came, with lines of ckptd's own in brackets. A restart
     /// puts the log back to its length at the checkpoint.
-    Logs {
-        /// The job.
-        job: String,
-        /// Go on with what it writes, until it ends.
-        #[arg(short, long)]
-        follow: bool,
-    },
+    #[command(after_long_help = "\
+Examples:
+  ckptd logs -f fold
+  ckptd logs --since 5m --time fold     what it wrote in the last five minutes, and when
+  ckptd logs --rank 3 fold              of a job that was run by 'mpirun --tag-output'")]
+    Logs(LogsArguments),
     /// Show a job that runs: output, input and exit status, as if run here.
     ///
     /// A job without a cluster that has no terminal reads its input only where it was started.
@@ -315,6 +314,16 @@ Examples:
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<OsString>,
     },
+    /// What '--output' does for a job of a cluster, in a process of its own.
+    #[command(hide = true)]
+    CopyOutput {
+        /// The cluster's socket.
+        socket: PathBuf,
+        /// The job's id.
+        job: String,
+        /// What the file on standard output is called.
+        file: PathBuf,
+    },
     /// Print the completions of a shell.
     #[cfg(feature = "manual")]
     #[command(after_long_help = "\
@@ -406,6 +415,8 @@ mod tests {
             &["ckptd", "adopt", "1x"],
             &["ckptd", "adopt", "0"],
             &["ckptd", "rm"],
+            &["ckptd", "logs", "--since", "yesterday", "fold"],
+            &["ckptd", "logs", "--rank", "-1", "fold"],
             &["ckptd", "token", "--uses", "0"],
             &["ckptd", "login", "--for", "8d"],
             &["ckptd", "login", "--keys", "--status"],

@@ -11,6 +11,7 @@ use super::{LOST_LIMIT, LOST_RETRY};
 use crate::failure::Failure;
 use crate::interrupts::Held;
 use crate::out::print;
+use crate::output_file::Follower;
 use crate::session::signals;
 use crate::session::sink::Sink;
 use crate::session::streams::{terminal_stream, user_output};
@@ -84,6 +85,8 @@ pub struct Foreground {
     pub commits: Option<OnCommit>,
     /// Signals that were held up until now.
     pub held: Held,
+    /// Who copies its output into a file.
+    pub output: Option<Follower>,
 }
 
 /// Runs a job until it ends; its exit status. A hangup ends only this command.
@@ -213,7 +216,11 @@ impl Screen {
         match answer {
             Answer::Accepted { job } => self.accepted = Some(job),
             Answer::Started { job, name, terminal, at } => {
-                if is_detached(&self.want.ask) {
+                let alone = is_detached(&self.want.ask);
+                if let Some(output) = &mut self.want.output {
+                    output.start(self.want.host.socket(), &job, alone);
+                }
+                if alone {
                     self.flush().await;
                     print(&format!("{name}\n"))?;
                     return Ok(Next::Done(0));
@@ -240,6 +247,9 @@ impl Screen {
             Answer::Ended { status, checkpoint } => {
                 self.flush().await;
                 terminal::leave_raw();
+                if let Some(output) = &mut self.want.output {
+                    output.finish();
+                }
                 self.farewell(status, checkpoint);
                 return Ok(Next::Done(status.shell_status()));
             }

@@ -51,6 +51,7 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::StateDir;
 use crate::out::{print, print_json, resume_command};
+use crate::output_file;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use telling::tell_what_happens;
@@ -158,7 +159,8 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Verify { job, rehearse: false, list } => {
             return verify::perform(&context, &job, list);
         }
-        Command::Logs { job, follow } => logs::perform(&context, &job, follow)?,
+        Command::CopyOutput { socket, job, file } => output_file::follow(socket, &job, &file)?,
+        Command::Logs(arguments) => logs::perform(&context, &arguments)?,
         Command::Attach { job } => return attach::perform(&context, &job),
         Command::Rsh { node, command } => return rsh::perform(&context, &node, &command),
         Command::Coordinator(arguments) => coordinator::perform(&context, arguments)?,

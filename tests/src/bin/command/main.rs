@@ -10,6 +10,7 @@ mod files;
 mod greedy;
 mod kept;
 mod listings;
+mod logs;
 mod memory;
 mod recipients;
 mod rehearsals;
@@ -101,6 +102,9 @@ const CASES: &[(&str, Case)] = &[
     ("terminal-then-pipe", terminals::terminal_then_pipe),
     ("attached-output", attached::output),
     ("logs", attached::logs),
+    ("log-times", logs::times),
+    ("log-of-a-rank", logs::ranks),
+    ("output-file", logs::output_file),
     ("attached-early-reader", attached::early_reader),
     ("attached-terminals", attached::terminals),
     ("attached-without-a-terminal", attached::without_a_terminal),
