@@ -1,7 +1,8 @@
 //! What the commands that list and show take.
 
-use super::values::moment;
+use super::values::{moment, time_span};
 use clap::Args;
+use std::time::Duration;
 
 /// What inspect takes.
 #[derive(Debug, Args)]
@@ -39,6 +40,21 @@ pub struct LogsArguments {
     /// standard error (err), or ckptd. -: that is not known. ~: about then; so are old lines of a long log.
     #[arg(long)]
     pub time: bool,
+}
+
+/// What rm takes.
+#[derive(Debug, Args)]
+pub struct RmArguments {
+    /// The jobs.
+    #[arg(required_unless_present = "ended")]
+    pub jobs: Vec<String>,
+    /// All of your jobs that have ended by themselves, as 'ckptd ls' shows it; those that were stopped or interrupted stay, to be
+    /// restarted. Prints the names of those that are gone.
+    #[arg(long, conflicts_with = "jobs")]
+    pub ended: bool,
+    /// Of these, only those that ended so long ago, such as 12h or 7d.
+    #[arg(long, value_name = "TIME", requires = "ended", value_parser = time_span)]
+    pub older: Option<Duration>,
 }
 
 /// How a listing is printed.

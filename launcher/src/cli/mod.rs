@@ -20,7 +20,7 @@ pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,
     JobOptions, Placement, RestartArguments, RunArguments, THEN_EXIT,
 };
-pub use listings::{InspectArguments, ListArguments, LogsArguments};
+pub use listings::{InspectArguments, ListArguments, LogsArguments, RmArguments};
 pub use members::{
     AgentArguments, AuditArguments, CoordinatorArguments, LoginArguments, LogoutArguments,
     MemberRole, TokenArguments,
@@ -204,11 +204,11 @@ Examples:
   ckptd import --identity ~/.ssh/id_ed25519 fold.tar.zst.age")]
     Import(ImportArguments),
     /// Forget jobs, with their checkpoints and logs; refused while one runs.
-    Rm {
-        /// The jobs.
-        #[arg(required = true)]
-        jobs: Vec<String>,
-    },
+    #[command(after_long_help = "\
+Examples:
+  ckptd rm fold
+  ckptd rm --ended --older 7d           what has ended by itself, a week ago or before")]
+    Rm(RmArguments),
     /// Print what a job has written, while it runs or after its end.
     ///
     /// Its output and errors stand in the order in which they came, with lines of ckptd's own in brackets. A restart
@@ -223,8 +223,9 @@ Examples:
     ///
     /// A job without a cluster that has no terminal reads its input only where it was started.
     #[command(after_long_help = "\
-What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running; Ctrl-C goes
-to it; Ctrl-Z suspends only this command.")]
+What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running, and so does Ctrl-\\ d; Ctrl-Z suspends
+only this command. Ctrl-C goes to a job that has a terminal, as all its keys; else it ends the job, at a terminal only when it
+is said again.")]
     Attach {
         /// The job.
         job: String,
@@ -415,6 +416,10 @@ mod tests {
             &["ckptd", "adopt", "1x"],
             &["ckptd", "adopt", "0"],
             &["ckptd", "rm"],
+            &["ckptd", "rm", "--ended", "fold"],
+            &["ckptd", "rm", "--older", "7d"],
+            &["ckptd", "rm", "--older", "7d", "fold"],
+            &["ckptd", "rm", "--ended", "--older", "soon"],
             &["ckptd", "logs", "--since", "yesterday", "fold"],
             &["ckptd", "logs", "--rank", "-1", "fold"],
             &["ckptd", "token", "--uses", "0"],

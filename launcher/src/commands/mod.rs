@@ -182,7 +182,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Status { job, list } => status::perform(&context, job.as_deref(), list)?,
         Command::Inspect(arguments) => inspect::perform(&context, &arguments)?,
         Command::Gc { job, list } => gc::perform(&context, job.as_deref(), list)?,
-        Command::Rm { jobs } => rm::perform(&context, &jobs)?,
+        Command::Rm(arguments) => rm::perform(&context, &arguments)?,
     }
     Ok(0)
 }

@@ -102,6 +102,7 @@ const CASES: &[(&str, Case)] = &[
     ("terminal-then-pipe", terminals::terminal_then_pipe),
     ("attached-output", attached::output),
     ("logs", attached::logs),
+    ("attached-keys", attached::keys),
     ("log-times", logs::times),
     ("log-of-a-rank", logs::ranks),
     ("output-file", logs::output_file),
