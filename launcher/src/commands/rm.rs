@@ -14,8 +14,13 @@ pub fn perform(context: &Context, arguments: &RmArguments) -> Result<(), Failure
     if arguments.ended {
         return remove_ended(context, arguments.older.unwrap_or_default());
     }
+    of_names(context, &arguments.jobs)
+}
+
+/// Forgets these jobs.
+pub fn of_names(context: &Context, wanted: &[String]) -> Result<(), Failure> {
     let mut own = Vec::new();
-    for job in &arguments.jobs {
+    for job in wanted {
         match context.cluster_of(job)? {
             Some(cluster) => clustered::remove(&cluster, job)?,
             None => own.push(job),

@@ -54,6 +54,7 @@ const CASES: &[(&str, Case)] = &[
     ("json", listings::json),
     ("stop-with-checkpoint", listings::stop_with_checkpoint),
     ("refusals", listings::refusals),
+    ("rm-ended", listings::rm_ended),
     ("launcher-killed", listings::launcher_killed),
     ("adopted", adopted::restarted),
     ("adopted-and-left", adopted::left),

@@ -100,6 +100,9 @@ fn output_file(ckptd: &Ckptd) -> Result<(), Failure> {
         Ok((seen.0 == whole && seen.1 == whole).then_some(()))
     });
     alike.map_err(|failure| Failure(format!("{failure}: {seen:?}")))?;
+    // It has ended by itself, and the other one here, too; not long ago.
+    let none = ckptd.ckptd(2, &["rm", "--ended", "--older", "1h"])?;
+    check(none.status == 0 && none.stdout.is_empty(), || format!("{none:?}"))?;
     // Whoever copied it has ended with the job.
     until("the copy ends", LIMIT, || {
         let left = ckptd.node(2).run(&["pgrep", "-f", "copy-output"], &[])?;
@@ -128,5 +131,7 @@ fn times(ckptd: &Ckptd, log: &str) -> Result<(), Failure> {
     output_file(ckptd)?;
     let refused = ckptd.ckptd(2, &["logs", "--rank", "0", "told"])?;
     let says = refused.stderr.contains("'mpirun --tag-output'");
-    check(refused.status == 125 && says, || format!("{refused:?}"))
+    check(refused.status == 125 && says, || format!("{refused:?}"))?;
+    let gone = ckptd.ckptd(2, &["rm", "--ended"])?;
+    check(gone.stdout == "told\napart\n" && gone.status == 0, || format!("{gone:?}"))
 }
