@@ -53,7 +53,7 @@ pub struct RmArguments {
     #[arg(long, conflicts_with = "jobs")]
     pub ended: bool,
     /// Of these, only those that ended so long ago, such as 12h or 7d.
-    #[arg(long, value_name = "TIME", requires = "ended", value_parser = time_span)]
+    #[arg(long, value_name = "TIME", requires = "ended", conflicts_with = "jobs", value_parser = time_span)]
     pub older: Option<Duration>,
 }
 

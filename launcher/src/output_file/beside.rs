@@ -7,7 +7,7 @@ use crate::jobs::JobFolder;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 /// Bytes that are copied at once.
@@ -34,7 +34,7 @@ pub fn while_running<T>(
     status
 }
 
-fn carry(mut mirror: Mirror, log: &PathBuf, name: &str, over: &Receiver<()>) {
+fn carry(mut mirror: Mirror, log: &Path, name: &str, over: &Receiver<()>) {
     loop {
         let pause = if mirror.failing().is_some() { RETRY } else { LOOK };
         // Before the log is read: what is written until its end is there then.

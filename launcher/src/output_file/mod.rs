@@ -5,14 +5,17 @@
 //!
 //! - `mirror`: the file.
 //! - `beside`: of a job on this machine alone, by a thread of its launcher.
-//! - `follower`: of a job of a cluster, by a process of the user's own on the machine where it was run.
+//! - `started`: of a job of a cluster, by a process of the user's own on the machine where it was run.
+//! - `follower`: what that process does.
 
 mod beside;
 mod follower;
 mod mirror;
+mod started;
 
 pub use beside::while_running;
-pub use follower::{Follower, follow};
+pub use follower::follow;
+pub use started::Follower;
 
 use crate::failure::Failure;
 use mirror::Mirror;
