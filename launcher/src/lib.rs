@@ -32,6 +32,7 @@ mod interrupts;
 pub mod jobs;
 mod mpi;
 mod out;
+mod output_file;
 mod recipients;
 mod session;
 mod tables;

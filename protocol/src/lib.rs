@@ -30,6 +30,7 @@ pub mod frame;
 pub mod json;
 pub mod keys;
 pub mod launch;
+pub mod log_times;
 pub mod service;
 pub mod task;
 pub mod transport;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use protocol::cluster::replica::SmallFile;
 use protocol::cluster::succession::{CopiedFile, FromSuccessor, ToSuccessor};
+use protocol::log_times;
 use protocol::transport::{SuccessorConnection, TransportError};
 use tokio::sync::oneshot;
 
@@ -51,7 +52,11 @@ async fn give(link: &mut SuccessorConnection, folder: &Path) -> Result<(), Trans
     let small = SmallFile::ALL.map(|file| (CopiedFile::Small(file), folder.join(file.name())));
     let log = (CopiedFile::Log, folder.join(replica::LOG));
     let jobs = replica::jobs(folder).into_iter();
-    let jobs = jobs.map(|job| (CopiedFile::JobLog(job.clone()), replica::job_log(folder, &job)));
+    let jobs = jobs.flat_map(|job| {
+        let log = replica::job_log(folder, &job);
+        let times = log.with_file_name(log_times::NAME);
+        [(CopiedFile::JobLog(job.clone()), log), (CopiedFile::JobTimes(job), times)]
+    });
     for (file, path) in small.into_iter().chain([log]).chain(jobs) {
         if !path.exists() {
             // There are no tokens yet, or no output.

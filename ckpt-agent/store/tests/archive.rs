@@ -9,6 +9,7 @@ use std::path::Path;
 
 use ckpt_store::archive::{ArchiveError, Beside, Export, ExportAll, Import, Interrupted};
 use ckpt_store::*;
+use protocol::log_times::{self, Origin, Piece};
 use serde_json::{Value, json};
 
 const LOG: &[u8] = b"the output so far\nmore of it";
@@ -442,10 +443,11 @@ fn export_all(dir: &Path) -> Vec<u8> {
     fs::write(last.join(&beside()[0].name), CONTENT).unwrap();
     fs::write(last.join("checkpoints/3/FILES"), LIST).unwrap();
     let log = File::open(last.join("log")).unwrap();
+    let times = vec![Piece { start: 3, end: 99, at_ms: 5, span_ms: 0, origin: Origin::Error }];
     let watch = &mut |_| Ok(());
     let about = json!({"name": "ring"});
     let mut archive =
-        ExportAll::begin(Vec::new(), 3, vec![2, 7], &about, Some((log, 17)), watch).unwrap();
+        ExportAll::begin(Vec::new(), 3, vec![2, 7], &about, Some((log, 17, times)), watch).unwrap();
     archive.image(&dir.join("2"), &[]).unwrap();
     archive.image(&last, &beside()).unwrap();
     archive.finish().unwrap()
@@ -471,6 +473,11 @@ fn all_instances_go_out_and_come_in() {
     assert_eq!(fs::read(last.join(&beside()[0].name)).unwrap(), CONTENT);
     assert_eq!(fs::read(last.join("checkpoints/3/FILES")).unwrap(), LIST);
     assert_eq!(fs::read(to.path().join("log")).unwrap(), &LOG[..17]);
+    let times = log_times::read(&to.path().join(log_times::NAME), 17);
+    assert_eq!(
+        times.pieces().iter().map(|p| (p.start, p.end, p.at_ms)).collect::<Vec<_>>(),
+        [(3, 17, 5)]
+    );
     // Neither kind is taken for the other.
     let one = tempfile::tempdir().unwrap();
     let error = import(&archive, one.path()).unwrap_err();

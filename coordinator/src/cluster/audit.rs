@@ -51,7 +51,7 @@ impl Shared {
             order: order.to_owned(),
             about: short(&about),
         };
-        let is_reading = matches!(ask, Ask::Log { .. } | Ask::Audit { .. });
+        let is_reading = matches!(ask, Ask::Log { .. } | Ask::LogSince { .. } | Ask::Audit { .. });
         if is_reading && !self.noted_readings.is_new(&order) && goes_on(ask) {
             return Noted::Told;
         }
@@ -90,7 +90,7 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         Ask::Run(request) => ("run", what_runs(request)),
         Ask::Restart(request) => ("restart", at(&request.job, request.checkpoint)),
         Ask::Attach { job, .. } => ("attach", job.clone()),
-        Ask::Log { job, .. } => ("logs", job.clone()),
+        Ask::Log { job, .. } | Ask::LogSince { job, .. } => ("logs", job.clone()),
         Ask::Checkpoint { job } => ("checkpoint", job.clone()),
         Ask::Stop { job, .. } => ("stop", job.clone()),
         Ask::RemoveNode { node } => ("nodes --remove", node.to_string()),

@@ -139,9 +139,13 @@ impl ClusterMachine {
                     job.attach(shared, client, window, shown);
                 })
             }
-            Ask::Log { job, from } => self.with_job(client, caller, &job, |job, shared| {
-                let answer = job.send_log(shared, client, from);
+            Ask::Log { job, from, times } => self.with_job(client, caller, &job, |job, shared| {
+                let answer = job.send_log(shared, client, from, times);
                 shared.answer_last(client, answer);
+            }),
+            Ask::LogSince { job, at_ms } => self.with_job(client, caller, &job, |job, shared| {
+                job.tell_log_since(shared, client, at_ms);
+                shared.close(client);
             }),
             Ask::Input { bytes } => self.with_attached(client, |job, shared| {
                 job.typed(shared, client, &bytes);
@@ -186,7 +190,9 @@ impl ClusterMachine {
             Ask::Image { job, image, avoid } => self.give(client, caller, &job, image, &avoid),
             Ask::Audit { from } => self.show_audit(client, caller, from),
             Ask::Import(request) => self.import(now, client, caller, *request),
-            Ask::ImportLog { bytes } => self.import_log(now, client, &bytes),
+            Ask::ImportLog { bytes, times } => {
+                self.import_log(now, client, &bytes, times);
+            }
             Ask::Look { job, checkpoint, look } => {
                 self.look(client, caller, &job, checkpoint, look);
             }

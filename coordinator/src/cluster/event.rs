@@ -6,7 +6,8 @@ use protocol::cluster::agent::{FromAgent, JobUser, Stream, ToAgent};
 use protocol::cluster::audit::AuditEvent;
 use protocol::cluster::client::{Answer, Ask, LogPlace};
 use protocol::cluster::powers::Powers;
-use protocol::cluster::{NodeName, Term};
+use protocol::cluster::{Epoch, NodeName, Term};
+use protocol::log_times::{Origin, Piece};
 use protocol::transport::Fingerprint;
 use std::collections::BTreeSet;
 
@@ -110,6 +111,15 @@ pub struct LogPiece {
     pub stream: Stream,
 }
 
+/// When bytes of a job's log were written, and by what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// Now.
+    Now(Origin),
+    /// Before. This much is known of it, by places in the log.
+    Before(Vec<Piece>),
+}
+
 /// What is to be done, in this order. What follows an [`ClusterAction::Append`] is done only once
 /// that is durable. Where it can't be written and [is vital](ClusterEntry::is_vital), the coordinator
 /// ends before it does anything else; where it is not, it says so and goes on.
@@ -174,6 +184,19 @@ pub enum ClusterAction {
         job: String,
         /// The pieces, in their order.
         pieces: Vec<LogPiece>,
+        /// Whether it is told when they were written.
+        times: bool,
+    },
+    /// Tell a client, last, from where on a job's log is not known to be older than that.
+    LogSince {
+        /// Who.
+        client: ClientId,
+        /// The job.
+        job: String,
+        /// In milliseconds since 1970 UTC.
+        at_ms: u64,
+        /// The epoch that the log is of.
+        epoch: Epoch,
     },
     /// Close a client's connection after what was answered.
     Close {
@@ -194,6 +217,8 @@ pub enum ClusterAction {
         job: String,
         /// The bytes.
         bytes: Vec<u8>,
+        /// When and by what.
+        written: Written,
     },
     /// Cut a job's log to a length; what is behind is kept beside it.
     CutLog {

@@ -5,7 +5,7 @@ use super::ClusterMachine;
 use super::callers::Caller;
 use super::clients::MOST_JOBS;
 use super::entry::{ClusterEntry, ImageRecord, JobImported};
-use super::event::{ClientId, ClusterAction, Now};
+use super::event::{ClientId, ClusterAction, Now, Written};
 use super::job::console::Console;
 use super::job::ledger::Ledger;
 use super::job::{Job, naming};
@@ -20,6 +20,7 @@ use protocol::cluster::image::ImageFacts;
 use protocol::cluster::image_key::JobKey;
 use protocol::cluster::portable::{AdoptOrder, ImportRequest, PortableError, PortableJob};
 use protocol::cluster::settings::Daemons;
+use protocol::log_times::Piece;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use thiserror::Error;
@@ -184,7 +185,13 @@ impl ClusterMachine {
     }
 
     /// A piece of the log has come; after the last the agent takes the images.
-    pub(super) fn import_log(&mut self, now: Now, client: &ClientId, bytes: &str) {
+    pub(super) fn import_log(
+        &mut self,
+        now: Now,
+        client: &ClientId,
+        bytes: &str,
+        times: Vec<Piece>,
+    ) {
         let Some(import) = self.imports.0.get_mut(client).filter(|import| !import.ordered) else {
             return self.shared.fail(client, "import a log: nothing is being imported");
         };
@@ -205,7 +212,7 @@ impl ClusterMachine {
         import.lacking -= bytes.len() as u64;
         import.until = now.nanos.saturating_add(PATIENCE);
         let job = import.id.clone();
-        self.shared.act(ClusterAction::Log { job, bytes });
+        self.shared.act(ClusterAction::Log { job, bytes, written: Written::Before(times) });
         self.shared.answer(client, Answer::Taken);
     }
 

@@ -49,7 +49,7 @@ mod unproven_orders;
 mod work;
 
 pub use entry::{ClusterEntry, Login};
-pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now};
+pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now, Written};
 pub use image_keys::{ImageSecret, WrappedKey};
 pub use secrets::SeededSecrets;
 pub use settings::{ArchiveKey, ClusterSettings, RollbackLimits};

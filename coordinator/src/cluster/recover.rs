@@ -1,7 +1,7 @@
 //! From the log to the state that it speaks of.
 
 use super::entry::{self, Cause, ClusterEntry, Origin};
-use super::event::{ClusterAction, Now};
+use super::event::{ClusterAction, Now, Written};
 use super::job::console::Console;
 use super::job::instances::Stage;
 use super::job::ledger::{Ledger, Mark, Over};
@@ -224,7 +224,7 @@ impl Job {
             Some(mark) if over.marked && log_length < mark.length => {
                 let (job, bytes) = (self.ledger.id.clone(), mark.text.clone().into_bytes());
                 self.console.lengthen(bytes.len());
-                shared.act(ClusterAction::Log { job, bytes });
+                shared.act(ClusterAction::Log { job, bytes, written: Written::Before(Vec::new()) });
             }
             _ if over.marked || lost == 0 || !self.ledger.taken_over => {}
             _ => self.mark(shared, &text::lost_output(lost)),
@@ -250,7 +250,8 @@ impl Job {
                 // The mark itself was not written any more, or not to its end.
                 let bytes = text.as_bytes()[text.len().saturating_sub(missing)..].to_vec();
                 let length = log_length.saturating_add(bytes.len() as u64);
-                shared.act(ClusterAction::Log { job: self.ledger.id.clone(), bytes });
+                let job = self.ledger.id.clone();
+                shared.act(ClusterAction::Log { job, bytes, written: Written::Before(Vec::new()) });
                 let console = Console::at(length, *console).that_may_lack(may_lack);
                 self.ledger.mark_places.retain(|(_, after)| *after <= length);
                 return console;

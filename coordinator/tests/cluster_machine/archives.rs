@@ -81,7 +81,7 @@ fn import(rig: &mut Rig, client: u64, user: &str, request: ImportRequest) -> Vec
 }
 
 fn piece(text: &str) -> Ask {
-    Ask::ImportLog { bytes: STANDARD.encode(text) }
+    Ask::ImportLog { bytes: STANDARD.encode(text), times: Vec::new() }
 }
 
 /// An import up to the order to the agent.

@@ -20,7 +20,7 @@ fn noted(rig: &Rig) -> Vec<String> {
 
 fn log(job: &str, length: u64) -> Ask {
     let from = LogPlace { epoch: 1, length, written: length };
-    Ask::Log { job: job.to_owned(), from }
+    Ask::Log { job: job.to_owned(), from, times: false }
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn a_log_that_is_read_from_its_middle_is_noted_once() {
     assert_eq!(noted(&rig), ["logs latest"]);
     // From the beginning it is a reading of its own.
     for _ in 0..2 {
-        rig.ask(Ask::Log { job: "latest".to_owned(), from: LogPlace::default() });
+        rig.ask(Ask::Log { job: "latest".to_owned(), from: LogPlace::default(), times: false });
     }
     assert_eq!(noted(&rig), ["logs latest"; 3]);
 }

@@ -216,6 +216,12 @@ pub struct JobOptions {
     /// Write a timeline of launch, checkpoints and restore to FILE, which ui.perfetto.dev and chrome://tracing open.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Also write the job's output to FILE, with ckptd's own lines in brackets, as it is in the job's log: a rollback cuts it
+    /// back. FILE is made anew. What a full disk does not take comes once there is room; the job does not wait for it.
+    ///
+    /// On a cluster a process of yours on this machine does so, also with --detach, until the job is over.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     /// When this signal comes to ckptd, such as USR1, take a last checkpoint, end the job, and end with the status of
     /// --then-exit. For schedulers that tell before they take machines away; the job does not see the signal.
     #[arg(long, value_name = "SIGNAL", value_parser = signal)]

@@ -25,7 +25,7 @@ pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,
     JobOptions, Placement, RestartArguments, RunArguments, THEN_EXIT,
 };
-pub use listings::{InspectArguments, ListArguments};
+pub use listings::{InspectArguments, ListArguments, LogsArguments, RmArguments};
 pub use members::{
     AgentArguments, AuditArguments, CoordinatorArguments, LoginArguments, LogoutArguments,
     MemberRole, TokenArguments,
@@ -210,22 +210,21 @@ Examples:
   ckptd import --identity ~/.ssh/id_ed25519 fold.tar.zst.age")]
     Import(ImportArguments),
     /// Forget jobs, with their checkpoints and logs; refused while one runs.
-    Rm {
-        /// The jobs.
-        #[arg(required = true)]
-        jobs: Vec<String>,
-    },
+    #[command(after_long_help = "\
+Examples:
+  ckptd rm fold
+  ckptd rm --ended --older 7d           what has ended by itself, a week ago or before")]
+    Rm(RmArguments),
     /// Print what a job has written, while it runs or after its end.
     ///
     /// Its output and errors stand in the order in which they came, with lines of ckptd's own in brackets. A restart
     /// puts the log back to its length at the checkpoint.
-    Logs {
-        /// The job.
-        job: String,
-        /// Go on with what it writes, until it ends.
-        #[arg(short, long)]
-        follow: bool,
-    },
+    #[command(after_long_help = "\
+Examples:
+  ckptd logs -f fold
+  ckptd logs --since 5m --time fold     what it wrote in the last five minutes, and when
+  ckptd logs --rank 3 fold              of a job that was run by 'mpirun --tag-output'")]
+    Logs(LogsArguments),
     /// Write a page about a job: its whole time, its checkpoints, and each recovery by its phases.
     ///
     /// One file, to be opened in a browser, to be sent to somebody or kept: nothing is loaded from anywhere. The job may
@@ -246,8 +245,9 @@ Examples:
     ///
     /// A job without a cluster that has no terminal reads its input only where it was started.
     #[command(after_long_help = "\
-What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running; Ctrl-C goes
-to it; Ctrl-Z suspends only this command.")]
+What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running, and so does Ctrl-\\ d; Ctrl-Z suspends
+only this command. Ctrl-C goes to a job that has a terminal, as all its keys; else it ends the job, at a terminal only when it
+is said again.")]
     Attach {
         /// The job.
         job: String,
@@ -336,6 +336,16 @@ Examples:
         /// The command, for the shell there.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<OsString>,
+    },
+    /// What '--output' does for a job of a cluster, in a process of its own.
+    #[command(hide = true)]
+    CopyOutput {
+        /// The cluster's socket.
+        socket: PathBuf,
+        /// The job's id.
+        job: String,
+        /// What the file on standard output is called.
+        file: PathBuf,
     },
     /// Print the completions of a shell.
     #[cfg(feature = "manual")]
@@ -432,6 +442,12 @@ mod tests {
             &["ckptd", "adopt", "1x"],
             &["ckptd", "adopt", "0"],
             &["ckptd", "rm"],
+            &["ckptd", "rm", "--ended", "fold"],
+            &["ckptd", "rm", "--older", "7d"],
+            &["ckptd", "rm", "--older", "7d", "fold"],
+            &["ckptd", "rm", "--ended", "--older", "soon"],
+            &["ckptd", "logs", "--since", "yesterday", "fold"],
+            &["ckptd", "logs", "--rank", "-1", "fold"],
             &["ckptd", "token", "--uses", "0"],
             &["ckptd", "login", "--for", "8d"],
             &["ckptd", "login", "--keys", "--status"],

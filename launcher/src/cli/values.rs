@@ -3,7 +3,7 @@
 use protocol::cluster::NodeName;
 use protocol::cluster::baseline::Baseline;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// An address with or without a port.
 pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
@@ -48,6 +48,22 @@ pub(super) fn time_or_none(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Ok(Duration::ZERO),
         _ => time_span(text),
     }
+}
+
+/// A moment that is over: so long ago, or a date and time (UTC, RFC 3339). In milliseconds since 1970 UTC.
+pub(super) fn moment(text: &str) -> Result<u64, String> {
+    let at = match humantime::parse_rfc3339_weak(text) {
+        Ok(at) => at,
+        Err(_) => {
+            let ago = time(text).map_err(|error| match error.as_str() {
+                NO_TIME => format!("{NO_TIME}, nor as in 2026-11-28T15:04:05Z"),
+                _ => error,
+            })?;
+            SystemTime::now().checked_sub(ago).unwrap_or(UNIX_EPOCH)
+        }
+    };
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).map_err(|_| NO_TIME.to_owned())
 }
 
 /// A time in seconds and parts of them.
@@ -160,6 +176,14 @@ mod tests {
             ["0s", "0.5", "-1", "nan", "inf", "", "m", "5M", "400d", "99999999999999999999d"]
         {
             time_span(text).unwrap_err();
+        }
+        for text in ["2023-11-14T22:13:20Z", "2023-11-14 22:13:20"] {
+            assert_eq!(moment(text), Ok(1_700_000_000_000));
+        }
+        let now = crate::text::now_ms();
+        assert!((now - 300_000..now).contains(&moment("5m").unwrap()));
+        for text in ["yesterday", "5M", "-5m", "2023-11-14", "15:04"] {
+            moment(text).unwrap_err();
         }
         assert_eq!([seconds("0.25"), seconds("250ms")], [Ok(0.25), Ok(0.25)]);
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use super::commits::OnCommit;
 use super::input::Typed;
+use super::keys::Keys;
 use super::last_checkpoint::LastCheckpoint;
 use super::launcher::AskError;
 use super::link::{Link, LinkError, LinkSender};
@@ -11,6 +12,7 @@ use super::{LOST_LIMIT, LOST_RETRY};
 use crate::failure::Failure;
 use crate::interrupts::Held;
 use crate::out::print;
+use crate::output_file::Follower;
 use crate::session::signals;
 use crate::session::sink::Sink;
 use crate::session::streams::{terminal_stream, user_output};
@@ -84,6 +86,8 @@ pub struct Foreground {
     pub commits: Option<OnCommit>,
     /// Signals that were held up until now.
     pub held: Held,
+    /// Who copies its output into a file.
+    pub output: Option<Follower>,
 }
 
 /// Runs a job until it ends; its exit status. A hangup ends only this command.
@@ -134,6 +138,8 @@ struct Screen {
     /// When it was last told to end.
     interrupted: Option<Instant>,
     pipe_told: bool,
+    /// Of who has only been attached, at a terminal.
+    keys: Option<Keys>,
 }
 
 impl Screen {
@@ -176,6 +182,7 @@ impl Screen {
             shown,
             interrupted: None,
             pipe_told: false,
+            keys: None,
         })
     }
 
@@ -213,7 +220,11 @@ impl Screen {
         match answer {
             Answer::Accepted { job } => self.accepted = Some(job),
             Answer::Started { job, name, terminal, at } => {
-                if is_detached(&self.want.ask) {
+                let alone = is_detached(&self.want.ask);
+                if let Some(output) = &mut self.want.output {
+                    output.start(self.want.host.socket(), &job, alone);
+                }
+                if alone {
                     self.flush().await;
                     print(&format!("{name}\n"))?;
                     return Ok(Next::Done(0));
@@ -240,6 +251,9 @@ impl Screen {
             Answer::Ended { status, checkpoint } => {
                 self.flush().await;
                 terminal::leave_raw();
+                if let Some(output) = &mut self.want.output {
+                    output.finish();
+                }
                 self.farewell(status, checkpoint);
                 return Ok(Next::Done(status.shell_status()));
             }
@@ -269,11 +283,30 @@ impl Screen {
             InputFrom::Terminal => from_terminal,
             InputFrom::Nowhere => false,
         };
+        if matches!(self.want.ask, Ask::Attach { .. }) && from_terminal && self.keys.is_none() {
+            self.keys = Some(Keys::default());
+            self.tell_of_keys();
+        }
         if let (true, Some(typed)) = (wanted, self.typed_sender.take()) {
             if let Err(error) = super::input::start(typed) {
                 self.say(&format!("warning: input can't be read: {error}"));
             }
         }
+    }
+
+    fn tell_of_keys(&mut self) {
+        let Some(job) = self.job.as_ref().filter(|_| self.own_is_terminal) else { return };
+        let (enter, name) = (if job.terminal { "" } else { " and Enter" }, job.name.clone());
+        self.say(&format!("attached to {name}; to leave it running: Ctrl-\\ d{enter}"));
+    }
+
+    /// The user leaves the job running.
+    fn leave(&self) -> Next {
+        terminal::leave_raw();
+        if let Some(job) = &self.job {
+            eprintln!("ckptd: job {0} runs on; to see it: ckptd attach {0}", job.name);
+        }
+        Next::Done(0)
     }
 
     fn output(&mut self, stream: Stream, bytes: Vec<u8>) {
@@ -314,6 +347,20 @@ impl Screen {
 
     fn on_typed(&mut self, typed: Typed) -> Next {
         match typed {
+            // The end of input is no key.
+            Typed::Bytes(bytes) if !bytes.is_empty() && self.keys.is_some() => {
+                let passed = self.keys.as_mut().map(|keys| keys.typed(&bytes)).unwrap_or_default();
+                if passed.quit {
+                    self.interrupted = Some(Instant::now());
+                    self.tell(&Ask::Signal { signal: nix::libc::SIGQUIT });
+                }
+                if !passed.bytes.is_empty() {
+                    self.tell(&Ask::Input { bytes: STANDARD.encode(passed.bytes) });
+                }
+                if passed.leaves {
+                    return self.leave();
+                }
+            }
             Typed::Bytes(bytes) => self.tell(&Ask::Input { bytes: STANDARD.encode(bytes) }),
             Typed::Suspend => self.suspend(),
         }
@@ -337,6 +384,17 @@ impl Screen {
                     eprintln!("ckptd: job {0} runs on; to see it: ckptd attach {0}", job.name);
                 }
                 return Next::Done(128 + 1);
+            }
+            nix::libc::SIGQUIT if self.keys.is_some() => {
+                if let Some(keys) = &mut self.keys {
+                    keys.quit();
+                }
+                self.say(
+                    "d and Enter leaves the job running; anything else passes Ctrl-\\ on to it",
+                );
+            }
+            nix::libc::SIGINT if self.keys.as_mut().is_some_and(|keys| !keys.interrupt()) => {
+                self.say("Ctrl-C again ends the job; to leave it running: Ctrl-\\ d and Enter");
             }
             signal if signals::is_foreign(signal) => self.tell(&Ask::Signal { signal }),
             signal if self.job.is_none() && self.interrupted.is_some() => {

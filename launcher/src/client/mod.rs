@@ -13,6 +13,7 @@
 pub mod commits;
 pub mod foreground;
 mod input;
+mod keys;
 pub mod last_checkpoint;
 pub mod launcher;
 pub mod link;

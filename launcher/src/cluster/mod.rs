@@ -69,6 +69,11 @@ impl Cluster {
         })
     }
 
+    /// The one behind a socket.
+    pub fn at(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
     fn first_of(candidates: Vec<PathBuf>) -> Result<Option<Self>, Failure> {
         let mut dead = None;
         for socket in candidates {

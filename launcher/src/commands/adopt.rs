@@ -15,6 +15,11 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
             "wrong usage: DMTCP adopts nothing: leave --engine dmtcp out".into(),
         ));
     }
+    if arguments.options.output.is_some() {
+        return Err(Failure::Usage(
+            "wrong usage: the output of a job that is adopted stays where it was: leave --output out".into(),
+        ));
+    }
     if context.cluster()?.is_some() {
         eprintln!(
             "ckptd: warning: an adopted job is of this machine alone, its images are not copied, and it is lost with \

@@ -9,6 +9,7 @@ use crate::client::foreground::{self, Foreground, InputFrom};
 use crate::cluster::{Cluster, listing};
 use crate::failure::Failure;
 use crate::mpi;
+use crate::output_file::{Follower, OutputFile};
 use crate::session;
 use protocol::cluster::NodeName;
 use protocol::cluster::client::{Ask, RestartRequest, RunRequest};
@@ -164,7 +165,19 @@ fn in_foreground(
     let host = cluster.host();
     let (loud, last) = (is_loud(options), options.last_checkpoint());
     let (commits, held) = (options.commits.clone(), options.held.clone());
-    foreground::run(Foreground { host, what, ask, input, loud, resume, last, commits, held })
+    let output = OutputFile::of(options.output.as_deref(), &what)?.map(Follower::Waits);
+    foreground::run(Foreground {
+        host,
+        what,
+        ask,
+        input,
+        loud,
+        resume,
+        last,
+        commits,
+        held,
+        output,
+    })
 }
 
 fn is_changed(options: &JobOptions) -> bool {

@@ -54,6 +54,7 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::StateDir;
 use crate::out::{print, print_json, resume_command};
+use crate::output_file;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use telling::tell_what_happens;
@@ -163,7 +164,8 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Verify { job, rehearse: false, list } => {
             return verify::perform(&context, &job, list);
         }
-        Command::Logs { job, follow } => logs::perform(&context, &job, follow)?,
+        Command::CopyOutput { socket, job, file } => output_file::follow(socket, &job, &file)?,
+        Command::Logs(arguments) => logs::perform(&context, &arguments)?,
         Command::Report { job, to } => report::perform(&context, &job, to)?,
         Command::Attach { job } => return attach::perform(&context, &job),
         Command::Rsh { node, command } => return rsh::perform(&context, &node, &command),
@@ -186,7 +188,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Status { job, list } => status::perform(&context, job.as_deref(), list)?,
         Command::Inspect(arguments) => inspect::perform(&context, &arguments)?,
         Command::Gc { job, list } => gc::perform(&context, job.as_deref(), list)?,
-        Command::Rm { jobs } => rm::perform(&context, &jobs)?,
+        Command::Rm(arguments) => rm::perform(&context, &arguments)?,
     }
     Ok(0)
 }

@@ -5,6 +5,7 @@ use super::{Context, clustered, dmtcp, is_loud};
 use crate::cli::{EngineSetting, RestartArguments};
 use crate::failure::Failure;
 use crate::jobs::{self, JobError, JobFolder};
+use crate::output_file::{self, OutputFile};
 use crate::session::{self, Begin, Session};
 use ckpt_store::{Checkpoint, Damage};
 use coordinator::History;
@@ -83,6 +84,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         file_check: arguments.file_check.map(Into::into),
         window: session::window(),
     };
+    let output = OutputFile::of(arguments.options.output.as_deref(), &format!("restart {name}"))?;
     let session = Session {
         job: &job,
         settings,
@@ -93,7 +95,8 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         commits: arguments.options.commits.clone(),
         held: arguments.options.held.clone(),
     };
-    session::run(session, context.start_agent).map_err(|failure| match failure {
+    let run = || session::run(session, context.start_agent);
+    output_file::while_running(output, &job, run).map_err(|failure| match failure {
         // The engine checks each chunk only as it comes to it.
         Failure::Failed(text) => match older(&job, &history, record.checkpoint) {
             Some(offer) if text.starts_with("restart ") => Failure::Failed(text + &offer),

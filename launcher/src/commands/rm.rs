@@ -1,10 +1,24 @@
 //! `ckptd rm`.
 
-use super::{Context, clustered};
+use super::summary::JobSummary;
+use super::{Context, clustered, print};
+use crate::cli::RmArguments;
 use crate::failure::Failure;
 use crate::jobs::{JobError, JobFolder};
+use crate::text;
+use protocol::database::users;
+use serde_json::Value;
+use std::time::Duration;
 
-pub fn perform(context: &Context, wanted: &[String]) -> Result<(), Failure> {
+pub fn perform(context: &Context, arguments: &RmArguments) -> Result<(), Failure> {
+    if arguments.ended {
+        return remove_ended(context, arguments.older.unwrap_or_default());
+    }
+    of_names(context, &arguments.jobs)
+}
+
+/// Forgets these jobs.
+pub fn of_names(context: &Context, wanted: &[String]) -> Result<(), Failure> {
     let mut own = Vec::new();
     for job in wanted {
         match context.cluster_of(job)? {
@@ -17,27 +31,65 @@ pub fn perform(context: &Context, wanted: &[String]) -> Result<(), Failure> {
         .iter()
         .map(|wanted| context.state.find_job(wanted))
         .collect::<Result<Vec<JobFolder>, JobError>>()?;
-    for job in &jobs {
-        let name = job.name();
-        let what = format!("remove {name}");
-        let _lock = match job.lock() {
-            // Named twice.
-            Err(JobError::Io { .. }) if !job.path().exists() => continue,
-            Err(JobError::Running { .. }) => {
-                return Err(Failure::of(
-                    what,
-                    format!("it is running; 'ckptd stop {name}' ends it"),
-                ));
+    jobs.iter().try_for_each(remove)
+}
+
+/// Forgets those jobs of the user's that have ended by themselves and so long ago, and tells which.
+fn remove_ended(context: &Context, older: Duration) -> Result<(), Failure> {
+    let before =
+        text::now_ms().saturating_sub(u64::try_from(older.as_millis()).unwrap_or(u64::MAX));
+    if let Some(cluster) = context.cluster()? {
+        // Operators see the jobs of all.
+        let own = users::name_of(nix::unistd::geteuid().as_raw());
+        let listed = clustered::jobs(&cluster)?;
+        for job in listed.as_array().into_iter().flatten() {
+            let text = |key: &str| job.get(key).and_then(Value::as_str);
+            let ended = job.pointer("/end/at_ms").and_then(Value::as_u64);
+            let is_meant = text("state") == Some("ended")
+                && text("user") == Some(own.as_str())
+                && ended.is_some_and(|at| at <= before);
+            if let (true, Some(id)) = (is_meant, text("id")) {
+                clustered::remove(&cluster, id)?;
+                print(&format!("{}\n", text("name").unwrap_or(id)))?;
             }
-            other => other?,
-        };
-        if let Err((folder, error)) = ckpt_engine::remove_temporary(job.path()) {
-            eprintln!(
-                "ckptd: warning: the temporary folder {} of {name} stays: {error}",
-                folder.display()
-            );
         }
-        std::fs::remove_dir_all(job.path()).map_err(|error| Failure::of(&what, error))?;
+        return Ok(());
     }
+    let complain = |error| eprintln!("ckptd: warning: failed to {error}");
+    for job in context.state.jobs(complain)? {
+        let summary = match JobSummary::of(&job) {
+            Ok(summary) => summary,
+            Err(error) => {
+                complain(error);
+                continue;
+            }
+        };
+        if summary.state == "ended" && summary.end.is_some_and(|end| end.at_ms <= before) {
+            remove(&job)?;
+            print(&format!("{}\n", job.name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Forgets a job of this machine.
+fn remove(job: &JobFolder) -> Result<(), Failure> {
+    let name = job.name();
+    let what = format!("remove {name}");
+    let _lock = match job.lock() {
+        // Named twice.
+        Err(JobError::Io { .. }) if !job.path().exists() => return Ok(()),
+        Err(JobError::Running { .. }) => {
+            return Err(Failure::of(what, format!("it is running; 'ckptd stop {name}' ends it")));
+        }
+        other => other?,
+    };
+    if let Err((folder, error)) = ckpt_engine::remove_temporary(job.path()) {
+        eprintln!(
+            "ckptd: warning: the temporary folder {} of {name} stays: {error}",
+            folder.display()
+        );
+    }
+    std::fs::remove_dir_all(job.path()).map_err(|error| Failure::of(&what, error))?;
     Ok(())
 }

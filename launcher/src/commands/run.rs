@@ -8,6 +8,7 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
 use crate::mpi::{self, GroupError, Sharing};
+use crate::output_file::{self, OutputFile};
 use crate::session::{self, Begin, Session};
 use crate::{EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND};
 use protocol::launch::{Kept, LaunchSpec};
@@ -160,6 +161,9 @@ fn run_here(
     if let Some(launcher) = launcher {
         mpi::separate(&launcher, mpi::Reach::Machine, sharing, &mut environment);
     }
+    let program = arguments.command.first().cloned().unwrap_or_default();
+    let what = format!("run {}", program.to_string_lossy());
+    let output = OutputFile::of(arguments.options.output.as_deref(), &what)?;
     let (job, _lock) = context.state.create(
         arguments.name.as_deref(),
         &arguments.command,
@@ -184,17 +188,15 @@ fn run_here(
     };
     let loud = is_loud(&arguments.options);
     begins(&job);
-    session::run(
-        Session {
-            job: &job,
-            settings,
-            begin: Begin::Launch(Box::new(launch)),
-            loud,
-            resume,
-            last,
-            commits,
-            held,
-        },
-        context.start_agent,
-    )
+    let session = Session {
+        job: &job,
+        settings,
+        begin: Begin::Launch(Box::new(launch)),
+        loud,
+        resume,
+        last,
+        commits,
+        held,
+    };
+    output_file::while_running(output, &job, || session::run(session, context.start_agent))
 }

@@ -7,6 +7,7 @@
 //! - [`hosts`]: what launchers are told of the cluster's nodes.
 //! - [`launch`]: daemons by `ckptd rsh`, on the cluster's nodes.
 //! - [`profile`]: what is known of each run time.
+//! - [`tags`]: which rank has written a line, where the run time tells that.
 //! - [`report`]: the same for `ckptd doctor --mpi`.
 
 mod group;
@@ -16,6 +17,7 @@ mod profile;
 mod recognise;
 pub mod report;
 mod separate;
+pub mod tags;
 mod version;
 
 pub use group::{GroupError, Sharing};

@@ -26,13 +26,18 @@ impl Found {
     }
 }
 
-/// Whose launcher of MPI jobs a program is, if it is one: by what it says, else by the name that it is a link to.
-pub fn recognise(program: &OsStr, found: &Path) -> Option<Found> {
-    let base = Path::new(program).file_name().and_then(OsStr::to_str)?;
+/// Whether a launcher may be called that.
+pub fn is_launcher_name(base: &str) -> bool {
     let is_one = |name: &&str| {
         base.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
     };
-    if !NAMES.iter().any(is_one) {
+    NAMES.iter().any(is_one)
+}
+
+/// Whose launcher of MPI jobs a program is, if it is one: by what it says, else by the name that it is a link to.
+pub fn recognise(program: &OsStr, found: &Path) -> Option<Found> {
+    let base = Path::new(program).file_name().and_then(OsStr::to_str)?;
+    if !is_launcher_name(base) {
         return None;
     }
     let real = std::fs::canonicalize(found).unwrap_or_else(|_| found.to_owned());

@@ -1,5 +1,7 @@
-//! The job's log: all that it wrote to its streams, with marks of ours on lines of their own.
+//! The job's log: all that it wrote to its streams, with marks of ours on lines of their own, and when.
 
+use crate::text;
+use protocol::log_times::{Origin, Piece, TimesFile};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,6 +13,7 @@ pub struct JobLog {
     file: File,
     length: u64,
     at_line_start: bool,
+    times: TimesFile,
 }
 
 /// What was cut off a log.
@@ -36,21 +39,25 @@ impl JobLog {
             file.seek(SeekFrom::End(-1))?;
             file.read_exact(&mut last)?;
         }
-        Ok(Self { file, length, at_line_start: last == [b'\n'] })
+        // As much of the index as is of a log of this length: after a restart, that of its checkpoint.
+        let times = TimesFile::open(path.parent().unwrap_or(Path::new(".")), length);
+        Ok(Self { file, length, at_line_start: last == [b'\n'], times })
     }
 
-    /// Appends what the job wrote.
+    /// Appends what the job wrote, or another origin.
     ///
     /// # Errors
     /// Where that can't be done; what was written of it counts.
-    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn append(&mut self, bytes: &[u8], origin: Origin) -> io::Result<()> {
         let Some(last) = bytes.last() else { return Ok(()) };
+        let (start, at_ms) = (self.length, text::now_ms());
         self.at_line_start = *last == b'\n';
         let written = self.file.write_all(bytes);
         self.length = match written {
             Ok(()) => self.length + bytes.len() as u64,
             Err(_) => self.file.metadata()?.len(),
         };
+        self.times.add(Piece { start, end: self.length, at_ms, span_ms: 0, origin });
         written
     }
 
@@ -60,7 +67,7 @@ impl JobLog {
     /// Where that can't be done.
     pub fn mark(&mut self, text: &str) -> io::Result<()> {
         let start = if self.at_line_start { "" } else { "\n" };
-        self.append(format!("{start}[ckptd: {text}]\n").as_bytes())
+        self.append(format!("{start}[ckptd: {text}]\n").as_bytes(), Origin::Ckptd)
     }
 
     /// Its length in bytes.
@@ -112,6 +119,7 @@ fn new_tail(path: &Path, checkpoint: u64) -> io::Result<(PathBuf, File)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocol::log_times;
 
     #[test]
     fn marks_have_lines_of_their_own() {
@@ -119,15 +127,20 @@ mod tests {
         let path = dir.path().join("log");
         let mut log = JobLog::open(&path).unwrap();
         log.mark("one").unwrap();
-        log.append(b"half a line").unwrap();
+        log.append(b"half a line", Origin::Error).unwrap();
         log.mark("two").unwrap();
-        log.append(b"").unwrap();
+        log.append(b"", Origin::Output).unwrap();
         drop(log);
         let mut log = JobLog::open(&path).unwrap();
         log.mark("three").unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text, "[ckptd: one]\nhalf a line\n[ckptd: two]\n[ckptd: three]\n");
         assert_eq!(log.length(), text.len() as u64);
+        let times = log_times::read(&dir.path().join(log_times::NAME), log.length());
+        let origin = |place: usize| times.at(place as u64).map(|piece| piece.origin);
+        let of_job = text.find("half").unwrap();
+        assert_eq!([origin(0), origin(of_job)], [Some(Origin::Ckptd), Some(Origin::Error)]);
+        assert_eq!([origin(text.len() - 1), origin(text.len())], [Some(Origin::Ckptd), None]);
     }
 
     #[test]
@@ -144,6 +157,14 @@ mod tests {
         assert!(second.path.ends_with("log.tail-7.2"));
         assert_eq!(fs::read_to_string(&tail.path).unwrap(), "678");
         assert_eq!(fs::read_to_string(&path).unwrap(), "12345");
+        // The times of what was cut off are not those of what comes in its place.
+        let piece = Piece { start: 0, end: 8, at_ms: 1, span_ms: 0, origin: Origin::Output };
+        log_times::write(&dir.path().join(log_times::NAME), &[piece], 8).unwrap();
+        JobLog::open(&path).unwrap().append(b"xyz", Origin::Output).unwrap();
+        let times = log_times::read(&dir.path().join(log_times::NAME), 8);
+        assert_eq!(times.at(4).map(|piece| piece.at_ms), Some(1));
+        assert!(times.at(5).unwrap().at_ms > 1);
+        put_back(&path, 5, 9).unwrap().unwrap();
         assert_eq!(put_back(&path, 5, 7).unwrap(), None);
         // Shorter than it should be: nothing to cut.
         assert_eq!(put_back(&path, 50, 7).unwrap(), None);

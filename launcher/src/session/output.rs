@@ -16,6 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::unistd::read;
 use protocol::cluster::agent::Stream;
+use protocol::log_times::Origin;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -321,7 +322,8 @@ impl<R: Fn(Report)> Carrier<R> {
 
     fn deliver(&mut self, sink: usize, length: usize) {
         let bytes = &self.buffer[..length];
-        let written = self.log.append(bytes);
+        let origin = if sink == 1 { Origin::Error } else { Origin::Output };
+        let written = self.log.append(bytes, origin);
         if sink == self.own_sink || self.own_is_terminal {
             self.at_line_start = bytes.last() == Some(&b'\n');
         }

@@ -14,6 +14,7 @@ use super::{Epoch, NodeName};
 use crate::agent::{CheckpointNumber, CommitRecord, ExitKind};
 use crate::control::Reply;
 use crate::launch::{LaunchSpec, WindowSize};
+use crate::log_times::Piece;
 use serde::{Deserialize, Serialize};
 
 /// The longest line of a client, in bytes: an environment can be 2 MiB (execve(2)), and its JSON
@@ -93,12 +94,22 @@ pub enum Ask {
         shown: Option<LogPlace>,
     },
     /// What the job has written, from a place on; as much as fits into one reply. Answers: [`Answer::Output`]...,
-    /// [`Answer::Log`].
+    /// each behind its [`Answer::Times`] where they are wanted, [`Answer::Log`].
     Log {
         /// The job.
         job: String,
         /// The place; the default one: from its beginning.
         from: LogPlace,
+        /// Whether it is to be told, too, when that was written.
+        #[serde(default)]
+        times: bool,
+    },
+    /// From where on a job's log is not known to be older than that. Answer: [`Answer::LogSince`].
+    LogSince {
+        /// The job.
+        job: String,
+        /// In milliseconds since 1970 UTC.
+        at_ms: u64,
     },
     /// Input for the job of this connection, base64; empty: its end.
     Input {
@@ -205,6 +216,9 @@ pub enum Ask {
     ImportLog {
         /// The bytes.
         bytes: String,
+        /// When they were written, as far as that is known, by places in the log.
+        #[serde(default)]
+        times: Vec<Piece>,
     },
     /// Lines of the audit log. Only operators. Answer: [`Answer::Audit`].
     Audit {
@@ -292,6 +306,18 @@ pub enum Answer {
         /// Where they end in its log.
         #[serde(default)]
         at: LogPlace,
+    },
+    /// When the output that follows was written, as far as that is known.
+    Times {
+        /// By places in the log.
+        pieces: Vec<Piece>,
+    },
+    /// What is known of the age of a log.
+    LogSince {
+        /// What comes before is older.
+        from: LogPlace,
+        /// Whether there are times of any of it.
+        known: bool,
     },
     /// A part of a log has been sent.
     Log {

@@ -1,6 +1,7 @@
 //! Copies of the coordinator's folder on agents' disks, from which another coordinator carries on.
 
 use super::Term;
+use crate::log_times::Piece;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -115,6 +116,9 @@ pub enum ReplicaOrder {
         job: String,
         /// Bytes before it.
         offset: u64,
+        /// When it was written, as far as that is known.
+        #[serde(default)]
+        times: Vec<Piece>,
     },
     /// Nothing is kept of a job's output any more.
     ForgetJob {

@@ -78,6 +78,8 @@ pub enum CopiedFile {
     Small(SmallFile),
     /// A job's output.
     JobLog(String),
+    /// When it was written.
+    JobTimes(String),
 }
 
 /// From an agent.

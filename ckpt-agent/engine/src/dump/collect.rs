@@ -24,6 +24,7 @@ use super::super::sys::mqueue;
 use super::super::sys::owner::{FileOwner, file_owner, file_signal, share_a_mark};
 use super::super::sys::pidfd::PidFd;
 use super::early::{self, Early};
+use super::namespaces::check_kept;
 
 /// Who holds what is under way, in messages.
 const IN_FLIGHT: &str = "in flight";
@@ -144,7 +145,7 @@ fn read(probe: &Probe, context: &mut DumpContext) -> Result<(Object, Option<u32>
     };
     let object = context.within(network, |context| Object::dump(probe, context))?;
     if let (Some(place), Some(networks)) = (network, &context.networks) {
-        networks.check(place, &object, context.user.is_some())?;
+        check_kept(networks, place, &object, context.user.is_some())?;
     }
     Ok((object, network))
 }

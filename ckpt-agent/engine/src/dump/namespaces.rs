@@ -2,6 +2,7 @@
 //! before the first call is made inside of any process.
 
 mod content;
+mod in_networks;
 mod ipc;
 mod memory_files;
 mod mounts;
@@ -29,6 +30,7 @@ use super::super::proc::{read_text, root_directory};
 use super::super::sys::related::{GET_PARENT, GET_USER, related, user_name};
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
+pub use in_networks::check_kept;
 use memory_files::Maker;
 pub use pids::tell_peers;
 pub use places::Places;

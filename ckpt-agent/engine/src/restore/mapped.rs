@@ -18,8 +18,10 @@ use super::super::sys::memory_map::{self, Means};
 use super::super::sys::stat::modified_ns_of;
 use super::identity::Identity;
 use super::image::{Image, Processes};
-use super::memory_map::GONE;
 use super::vdso::ForeignVdso;
+
+/// What /proc shows behind the path of a file that is deleted.
+pub const GONE: &str = " (deleted)";
 
 /// What is mapped, and whether from a description that can be written through.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

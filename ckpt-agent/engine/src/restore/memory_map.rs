@@ -6,10 +6,8 @@ use super::super::graph::{ProcessImage, from_hex};
 use super::super::proc::read_text;
 use super::super::sys::memory_map::Means;
 use super::super::trace::{Batch, Remote};
-use super::mapped::MappedFiles;
+use super::mapped::{GONE, MappedFiles};
 
-/// What /proc shows behind the path of a file that is deleted.
-pub const GONE: &str = " (deleted)";
 /// PR_SET_MM_AUXV, PR_SET_MM_EXE_FILE, PR_SET_MM_MAP
 const SET_AUXV: u64 = 12;
 const SET_EXECUTABLE: u64 = 13;

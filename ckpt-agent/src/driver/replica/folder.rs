@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use ckpt_node::is_job_id;
 use protocol::cluster::replica::{NOTE, Prefix, ReplicaNote, ReplicaOrder, TAIL};
 use protocol::cluster::succession::Copy;
+use protocol::log_times::{Piece, TimesFile};
 
 /// The log.
 pub const LOG: &str = "cluster.log";
@@ -42,13 +43,19 @@ struct Anew {
     whole: u64,
 }
 
+/// A job's output, and when it was written.
+struct Output {
+    file: File,
+    times: TimesFile,
+}
+
 /// See the module.
 pub struct Folder {
     path: PathBuf,
     log: Option<File>,
     log_is_dirty: bool,
     anew: Option<Anew>,
-    jobs: BTreeMap<String, File>,
+    jobs: BTreeMap<String, Output>,
     dirty: BTreeSet<String>,
 }
 
@@ -150,10 +157,10 @@ impl Folder {
                 self.append(offset, body)?;
                 Ok(Done::Number(number))
             }
-            ReplicaOrder::JobLog { number, job, offset } => {
+            ReplicaOrder::JobLog { number, job, offset, times } => {
                 // No output may be here before the entries that it follows.
                 self.sync_log()?;
-                self.output(&job, offset, body)?;
+                self.output(&job, offset, body, times)?;
                 Ok(Done::Number(number))
             }
             ReplicaOrder::ForgetJob { number, job } => {
@@ -229,7 +236,7 @@ impl Folder {
         Ok(())
     }
 
-    fn output(&mut self, job: &str, offset: u64, body: &[u8]) -> io::Result<()> {
+    fn output(&mut self, job: &str, offset: u64, body: &[u8], times: Vec<Piece>) -> io::Result<()> {
         if !is_job_id(job) {
             return Err(io::Error::other(format!("{job:?} is no job's id")));
         }
@@ -238,18 +245,26 @@ impl Folder {
                 self.sync()?;
                 self.jobs.clear();
             }
-            make(&self.at(JOBS).join(job))?;
-            self.jobs.insert(job.to_owned(), create(&job_log(&self.path, job), false)?);
+            let folder = self.at(JOBS).join(job);
+            make(&folder)?;
+            let file = create(&job_log(&self.path, job), false)?;
+            let times = TimesFile::open(&folder, file.metadata()?.len());
+            self.jobs.insert(job.to_owned(), Output { file, times });
         }
-        let file = self.jobs.get_mut(job).expect("it is open by now");
+        let output = self.jobs.get_mut(job).expect("it is open by now");
+        let file = &output.file;
         let length = file.metadata()?.len();
         if length < offset {
             return Err(out_of_step(job, length, offset));
         }
         if length > offset {
             file.set_len(offset)?;
+            output.times.cut(offset);
         }
         file.write_all_at(body, offset)?;
+        for piece in times {
+            output.times.add(piece);
+        }
         self.dirty.insert(job.to_owned());
         Ok(())
     }
@@ -269,8 +284,8 @@ impl Folder {
     pub fn sync(&mut self) -> io::Result<()> {
         self.sync_log()?;
         for job in std::mem::take(&mut self.dirty) {
-            if let Some(file) = self.jobs.get(&job) {
-                file.sync_data()?;
+            if let Some(output) = self.jobs.get(&job) {
+                output.file.sync_data()?;
             }
         }
         Ok(())

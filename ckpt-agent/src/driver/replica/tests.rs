@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use protocol::cluster::replica::{Prefix, ReplicaNote, ReplicaOrder, ReplicaReport, SmallFile};
+use protocol::log_times::{Origin, Piece};
 
 use super::*;
 
@@ -58,7 +59,10 @@ impl Rig {
 
     fn output(&mut self, offset: u64, body: &[u8]) {
         let (number, job) = (self.next(), "j-1".to_owned());
-        self.replica.order(ReplicaOrder::JobLog { number, job, offset }, body.to_vec());
+        let (end, at_ms) = (offset + body.len() as u64, 1000 * offset);
+        let piece = Piece { start: offset, end, at_ms, span_ms: 0, origin: Origin::Output };
+        let order = ReplicaOrder::JobLog { number, job, offset, times: vec![piece] };
+        self.replica.order(order, body.to_vec());
     }
 
     fn read(&self, name: &str) -> Vec<u8> {
@@ -133,7 +137,8 @@ fn an_order_out_of_step_is_told_and_ends_it_until_it_is_asked_again() {
     rig.log(0, b"x");
     rig.durable();
     let number = rig.next();
-    let order = ReplicaOrder::JobLog { number, job: "../j".to_owned(), offset: 0 };
+    let order =
+        ReplicaOrder::JobLog { number, job: "../j".to_owned(), offset: 0, times: Vec::new() };
     rig.replica.order(order, Vec::new());
     assert!(matches!(rig.report(), ReplicaReport::Failed { .. }));
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
+use protocol::log_times::Piece;
 use serde::Serialize;
 
 use super::beside::{Beside, complaint};
@@ -20,7 +21,7 @@ pub struct ExportAll<'a, W: Write> {
 
 impl<'a, W: Write> ExportAll<'a, W> {
     /// Begins one of checkpoint `number`, with the images of these instances, rising, and the first bytes of
-    /// the job's output.
+    /// the job's output, with what is known of when they were written.
     ///
     /// # Errors
     /// What `out` refuses, or that the output can't be read.
@@ -29,15 +30,15 @@ impl<'a, W: Write> ExportAll<'a, W> {
         number: u64,
         instances: Vec<u32>,
         job: &impl Serialize,
-        log: Option<(File, u64)>,
+        log: Option<(File, u64, Vec<Piece>)>,
         watch: Watch<'a>,
     ) -> Result<Self, ArchiveError> {
-        let log = log.map(|(file, length)| measure(file, length)).transpose();
+        let log = log.map(|(file, length, times)| measure(file, length, times)).transpose();
         let log = log.map_err(ArchiveError::Read)?.filter(|(_, log)| log.length > 0);
         let about = About {
             format: ALL_IMAGES,
             checkpoint: number,
-            log: log.as_ref().map(|(_, log)| *log),
+            log: log.as_ref().map(|(_, log)| log.clone()),
             job: protocol::json::to_value(job).map_err(json)?,
             key: None,
             instances,
@@ -81,7 +82,7 @@ impl<'a, W: Write> ExportAll<'a, W> {
             return Err(ArchiveError::About("it has fewer images than were announced".to_owned()));
         }
         if let Some((file, part)) = self.log.take() {
-            self.tar.log(&file, part)?;
+            self.tar.log(&file, &part)?;
         }
         self.tar.finish()
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::vec::IntoIter;
 
 use protocol::cluster::image_key::JobKey;
+use protocol::log_times::{self, Piece, Times};
 use serde::Serialize;
 
 use super::super::checkpoint::Checkpoint;
@@ -61,7 +62,11 @@ impl Export {
             false => None,
         };
         let log = match log {
-            Some((file, length)) => Some(measure(file, length).map_err(ArchiveError::Read)?),
+            Some((file, length)) => {
+                let times = log_times::read(&job_dir.join(log_times::NAME), length);
+                let times = times.pieces().to_vec();
+                Some(measure(file, length, times).map_err(ArchiveError::Read)?)
+            }
             None => None,
         };
         Ok(Self { image, key, log: log.filter(|(_, log)| log.length > 0) })
@@ -85,7 +90,7 @@ impl Export {
         let about = About {
             format: ONE_IMAGE,
             checkpoint: self.image.number(),
-            log: self.log.as_ref().map(|(_, log)| *log),
+            log: self.log.as_ref().map(|(_, log)| log.clone()),
             job: protocol::json::to_value(job).map_err(json)?,
             key: self.key.take(),
             instances: Vec::new(),
@@ -93,7 +98,7 @@ impl Export {
         let mut tar = Tar::begin(out, &about, watch)?;
         self.image.append(&mut tar, &members::only())?;
         if let Some((file, part)) = self.log.take() {
-            tar.log(&file, part)?;
+            tar.log(&file, &part)?;
         }
         tar.finish()
     }
@@ -198,11 +203,13 @@ impl ImageExport {
 }
 
 /// The hash of the first `length` bytes of a file, or of as many as it has.
-pub(super) fn measure(file: File, length: u64) -> io::Result<(File, LogPart)> {
+pub(super) fn measure(file: File, length: u64, times: Vec<Piece>) -> io::Result<(File, LogPart)> {
+    // Those of another machine can be in more pieces than there were.
+    let times = Times::of(times, length);
     let mut hasher = blake3::Hasher::new();
     let mut from = At { file: &file, position: 0 }.take(length);
     let length = io::copy(&mut from, &mut hasher)?;
-    Ok((file, LogPart { length, hash: hasher.finalize().into() }))
+    Ok((file, LogPart { length, hash: hasher.finalize().into(), times: times.pieces().to_vec() }))
 }
 
 /// The tar archive, and who is told of its progress.
@@ -223,7 +230,7 @@ impl<'a, W: Write> Tar<'a, W> {
     }
 
     /// The job's output, which is the last member.
-    pub(super) fn log(&mut self, file: &File, part: LogPart) -> Result<(), ArchiveError> {
+    pub(super) fn log(&mut self, file: &File, part: &LogPart) -> Result<(), ArchiveError> {
         let mut hasher = blake3::Hasher::new();
         let from = Hashing { inner: At { file, position: 0 }, hasher: &mut hasher };
         self.append(&members::log(), part.length, from.take(part.length))?;

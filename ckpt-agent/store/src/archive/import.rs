@@ -8,6 +8,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use protocol::log_times;
 use serde::Deserialize;
 
 use super::super::disk::{Disk, RealDisk};
@@ -323,11 +324,14 @@ impl<R: Read> Members<'_, '_, R> {
 
     /// Reads the job's output, where it has any.
     fn log(&mut self, about: &About, path: &Path, room: &mut Room<'_>) -> Result<(), ArchiveError> {
-        let Some(part) = about.log else { return Ok(()) };
+        let Some(part) = &about.log else { return Ok(()) };
         let (name, length) = (members::log(), Some(part.length));
         let hash = self.due(&name, length, |entry, watch| save(entry, path, room, watch))?;
         match hash == part.hash {
-            true => Ok(()),
+            true => {
+                let path = path.with_file_name(log_times::NAME);
+                log_times::write(&path, &part.times, part.length).map_err(refused("write", &path))
+            }
             false => {
                 let reason = "is damaged: its hash does not match".to_owned();
                 Err(ArchiveError::Member { name, reason })

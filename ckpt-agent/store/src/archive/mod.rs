@@ -23,6 +23,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use protocol::cluster::image_key::JobKey;
+use protocol::log_times::Piece;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -72,12 +73,15 @@ pub struct About {
 }
 
 /// The part of a job's output that an archive holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogPart {
     /// Its length in bytes.
     pub length: u64,
     /// Its hash.
     pub hash: ChunkHash,
+    /// When it was written, as far as that is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub times: Vec<Piece>,
 }
 
 /// What is called after each stretch of work, with the bytes that it took. What it returns as an error

@@ -62,7 +62,7 @@ impl<'a> Room<'a> {
             packs: 0,
             members: 0,
         };
-        room.take(about.log.map_or(0, |log| log.length))?;
+        room.take(about.log.as_ref().map_or(0, |log| log.length))?;
         Ok(room)
     }
 
@@ -130,7 +130,8 @@ mod tests {
     use std::cell::Cell;
 
     fn about(log: u64) -> About {
-        let log = super::super::LogPart { length: log, hash: ChunkHash::of(b"") };
+        let log =
+            super::super::LogPart { length: log, hash: ChunkHash::of(b""), times: Vec::new() };
         let job = serde_json::Value::Null;
         let instances = Vec::new();
         About { format: 1, checkpoint: 3, log: Some(log), job, key: None, instances }

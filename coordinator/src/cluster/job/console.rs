@@ -3,7 +3,7 @@
 use super::replay::Stretches;
 use super::{Job, State};
 use crate::cluster::entry::ClusterEntry;
-use crate::cluster::event::{ClientId, ClusterAction};
+use crate::cluster::event::{ClientId, ClusterAction, Written};
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use base64::Engine;
@@ -13,6 +13,7 @@ use protocol::cluster::Epoch;
 use protocol::cluster::agent::{Stream, ToAgent};
 use protocol::cluster::client::{Answer, LogPlace};
 use protocol::launch::WindowSize;
+use protocol::log_times::Origin;
 
 /// Input that is kept while the job can't take any, in bytes.
 const MOST_INPUT: usize = 1 << 20;
@@ -266,10 +267,11 @@ impl Console {
 }
 
 impl Job {
-    fn log(&mut self, shared: &mut Shared, bytes: Vec<u8>) {
+    fn log(&mut self, shared: &mut Shared, bytes: Vec<u8>, origin: Origin) {
         if !bytes.is_empty() {
             self.console.append(&bytes);
-            shared.act(ClusterAction::Log { job: self.ledger.id.clone(), bytes });
+            let (job, written) = (self.ledger.id.clone(), Written::Now(origin));
+            shared.act(ClusterAction::Log { job, bytes, written });
         }
     }
 
@@ -292,7 +294,7 @@ impl Job {
                 text: text.clone(),
             },
         );
-        self.log(shared, text.into_bytes());
+        self.log(shared, text.into_bytes(), Origin::Ckptd);
     }
 
     /// Cuts the log back to where it stood at the checkpoint from which this epoch starts. Only
@@ -357,7 +359,11 @@ impl Job {
         let bytes = self.console.accept(offset, bytes);
         if !bytes.is_empty() {
             let start = self.console.length;
-            self.log(shared, bytes.clone());
+            let origin = match stream {
+                Stream::Output => Origin::Output,
+                Stream::Error => Origin::Error,
+            };
+            self.log(shared, bytes.clone(), origin);
             self.console.stretches.add(start, self.console.length, stream);
             self.console.show(shared, stream, &bytes, self.log_place());
         }

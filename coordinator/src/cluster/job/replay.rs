@@ -107,7 +107,7 @@ impl Job {
         }
         if !pieces.is_empty() {
             let (client, job) = (client.clone(), self.ledger.id.clone());
-            shared.act(ClusterAction::Replay { client, job, pieces });
+            shared.act(ClusterAction::Replay { client, job, pieces, times: false });
         }
     }
 
@@ -117,6 +117,7 @@ impl Job {
         shared: &mut Shared,
         client: &ClientId,
         from: LogPlace,
+        times: bool,
     ) -> Answer {
         let (epoch, length) = (self.log_epoch(), self.console.length());
         let start = self.ledger.still_shown(from, epoch).min(length);
@@ -131,9 +132,20 @@ impl Job {
         }
         if !pieces.is_empty() {
             let (client, job) = (client.clone(), self.ledger.id.clone());
-            shared.act(ClusterAction::Replay { client, job, pieces });
+            shared.act(ClusterAction::Replay { client, job, pieces, times });
         }
         Answer::Log { start, next: place(end), length, over: self.is_over() }
+    }
+
+    /// Has a client told from where on the log is not known to be older than that.
+    pub(in crate::cluster) fn tell_log_since(
+        &self,
+        shared: &mut Shared,
+        client: &ClientId,
+        at_ms: u64,
+    ) {
+        let (client, job, epoch) = (client.clone(), self.ledger.id.clone(), self.log_epoch());
+        shared.act(ClusterAction::LogSince { client, job, at_ms, epoch });
     }
 
     /// What is output between two places.

@@ -8,9 +8,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::audit::{AuditEvent, Order, short};
-use protocol::cluster::client::{Answer, Ask, MAX_ASK};
+use protocol::cluster::client::{Answer, Ask, LogPlace, MAX_ASK};
 use protocol::cluster::powers::Powers;
-use protocol::cluster::{NodeName, VERSION};
+use protocol::cluster::{Epoch, NodeName, VERSION};
 use protocol::frame;
 use protocol::transport::Fingerprint;
 
@@ -148,8 +148,20 @@ impl Driver {
     }
 
     /// Sends pieces of a job's log to a client, wherever it is.
-    pub(super) fn replay(&mut self, client: &ClientId, job: &str, pieces: &[LogPiece]) {
+    pub(super) fn replay(
+        &mut self,
+        client: &ClientId,
+        job: &str,
+        pieces: &[LogPiece],
+        times: bool,
+    ) {
         for piece in pieces {
+            if times {
+                let known =
+                    self.logs.times(job).map(|times| times.between(piece.start, piece.end.length));
+                let pieces = known.unwrap_or_default();
+                self.tell(client, Some(&Answer::Times { pieces }));
+            }
             let length = piece.end.length.saturating_sub(piece.start);
             let answer = match self.logs.read(job, piece.start, length) {
                 Ok(bytes) => {
@@ -163,6 +175,23 @@ impl Driver {
             };
             self.tell(client, Some(&answer));
         }
+    }
+
+    /// Tells a client from where on a job's log is not known to be older than that.
+    pub(super) fn tell_log_since(
+        &mut self,
+        client: &ClientId,
+        job: &str,
+        at_ms: u64,
+        epoch: Epoch,
+    ) {
+        let (length, known) = match self.logs.times(job) {
+            Ok(times) => (times.since(at_ms), !times.pieces().is_empty()),
+            // There is no log yet, or no index.
+            Err(_) => (0, false),
+        };
+        let from = LogPlace { epoch, length, written: 0 };
+        self.tell(client, Some(&Answer::LogSince { from, known }));
     }
 
     /// Answers a client, wherever it is; None: that was all.

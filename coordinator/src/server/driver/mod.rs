@@ -395,10 +395,16 @@ impl Driver {
                 self.tell_standbys();
             }
             ClusterAction::Answer { client, answer } => self.answer(&client, &answer),
-            ClusterAction::Replay { client, job, pieces } => self.replay(&client, &job, &pieces),
+            ClusterAction::Replay { client, job, pieces, times } => {
+                self.replay(&client, &job, &pieces, times);
+            }
+            ClusterAction::LogSince { client, job, at_ms, epoch } => {
+                self.tell_log_since(&client, &job, at_ms, epoch);
+            }
             ClusterAction::Close { client } => self.close(&client),
-            ClusterAction::Log { job, bytes } => {
-                let done = self.logs.append(&job, &bytes);
+            ClusterAction::Log { job, bytes, written } => {
+                let now_ms = self.clock.now().unix_ms;
+                let done = self.logs.append(&job, &bytes, (written, now_ms));
                 complain("write to the log of", &job, done);
             }
             ClusterAction::CutLog { job, length, checkpoint } => {

@@ -177,10 +177,11 @@ impl Holder {
     fn cut_at(&mut self, job: &str, length: u64, send: &mut Send<'_>) {
         self.disown(job);
         let number = self.number(Change::Job(job.to_owned(), length), 0);
-        send(ReplicaOrder::JobLog { number, job: job.to_owned(), offset: length }, &[]);
         self.sent.jobs.insert(job.to_owned(), length);
         let durable = self.durable.jobs.entry(job.to_owned()).or_default();
         *durable = length.min(*durable);
+        let (job, offset, times) = (job.to_owned(), length, Vec::new());
+        send(ReplicaOrder::JobLog { number, job, offset, times }, &[]);
     }
 
     /// A job is forgotten.
@@ -299,7 +300,8 @@ impl Holder {
                 let end = offset + body.len() as u64;
                 self.sent.jobs.insert(job.clone(), end);
                 let number = self.number(Change::Job(job.clone(), end), body.len());
-                send(ReplicaOrder::JobLog { number, job: job.clone(), offset }, &body);
+                let (job, times) = (job.clone(), source.job_times(job, offset, end));
+                send(ReplicaOrder::JobLog { number, job, offset, times }, &body);
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The folder that is copied.
 
 use protocol::cluster::replica::{Prefix, SmallFile, TAIL};
+use protocol::log_times::{self, Piece};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -32,6 +33,11 @@ impl Source {
     /// Where a job's output is.
     pub fn job_log(&self, job: &str) -> PathBuf {
         self.folder.join("jobs").join(job).join("log")
+    }
+
+    /// When a job's output between these places was written, as far as that is known.
+    pub fn job_times(&self, job: &str, start: u64, end: u64) -> Vec<Piece> {
+        log_times::behind(&self.job_log(job).with_file_name(log_times::NAME), start, end)
     }
 
     /// Bytes of all jobs' output. What can't be read counts for nothing.

@@ -68,7 +68,7 @@ impl Agent {
                 }
                 number
             }
-            ReplicaOrder::JobLog { number, job, offset } => {
+            ReplicaOrder::JobLog { number, job, offset, .. } => {
                 let log = self.jobs.entry(job).or_default();
                 assert!(log.len() as u64 >= offset);
                 log.truncate(offset as usize);

@@ -8,6 +8,7 @@ use crate::server::{ServeError, io_error};
 use protocol::cluster::Term;
 use protocol::cluster::replica::{NOTE, ReplicaNote, SmallFile};
 use protocol::cluster::succession::Copy;
+use protocol::log_times;
 use protocol::transport::{Authorities, Authority};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -170,6 +171,12 @@ pub fn lay_down(
             builder.recursive(true).mode(0o700);
             builder.create(&folder).map_err(failed("create", &folder))?;
             copy(&from, &folder.join("log"))?;
+            let times = job.path().join(log_times::NAME);
+            match times.exists() {
+                true => copy(&times, &folder.join(log_times::NAME))?,
+                // What an older log here had does not count for this one.
+                false => forget(&folder.join(log_times::NAME))?,
+            }
         }
     }
     let log = Source::new(source).log();
@@ -181,6 +188,13 @@ pub fn lay_down(
 fn is_of_one_cluster(one: &Path, other: &Path) -> Result<bool, ServeError> {
     let [one, other] = [Authorities::known_in(one)?, Authorities::known_in(other)?];
     Ok(other.is_empty() || one.iter().any(|authority| other.contains(authority)))
+}
+
+fn forget(path: &Path) -> Result<(), ServeError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), ServeError> {

@@ -5,6 +5,7 @@ use crate::server::{ServeError, io_error};
 use protocol::cluster::replica::SmallFile;
 use protocol::cluster::succession::{CopiedFile, Copy, Followed, FromSuccessor, ToSuccessor};
 use protocol::cluster::{NodeName, Term};
+use protocol::log_times;
 use protocol::transport::{Connection, Successor, TransportError};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, OpenOptions};
@@ -228,12 +229,16 @@ fn keep(folder: &Path, file: &CopiedFile, body: &[u8]) -> Result<(), ServeError>
         CopiedFile::Log => folder.join("cluster.log"),
         CopiedFile::Small(SmallFile::Register) => folder.join(SmallFile::Register.name()),
         CopiedFile::Small(file) => folder.join(file.name()),
-        CopiedFile::JobLog(job) => {
+        CopiedFile::JobLog(job) | CopiedFile::JobTimes(job) => {
             let plain = !job.is_empty() && !job.starts_with('.') && !job.contains('/');
             if !plain {
                 return Err(ServeError::Recovery(format!("{job:?} is no job's id")));
             }
-            folder.join("jobs").join(job).join("log")
+            let name = match file {
+                CopiedFile::JobTimes(_) => log_times::NAME,
+                _ => "log",
+            };
+            folder.join("jobs").join(job).join(name)
         }
     };
     let write = || -> std::io::Result<()> {

@@ -122,8 +122,8 @@ impl World {
             | ClusterAction::Audit { .. }
             | ClusterAction::ShowAudit { .. }
             | ClusterAction::RemoveJob { .. } => {}
-            ClusterAction::Close { .. } => {}
-            ClusterAction::Replay { client, job, pieces } => {
+            ClusterAction::Close { .. } | ClusterAction::LogSince { .. } => {}
+            ClusterAction::Replay { client, job, pieces, .. } => {
                 for piece in pieces {
                     let range = usize::try_from(piece.start).unwrap()
                         ..usize::try_from(piece.end.length).unwrap();
@@ -154,7 +154,7 @@ impl World {
                     events.push_back(ClusterEvent::RecordFailed { number, reason });
                 }
             }
-            ClusterAction::Log { job, bytes } => {
+            ClusterAction::Log { job, bytes, .. } => {
                 self.job_logs.entry(job).or_default().extend(bytes);
             }
             ClusterAction::CutLog { job, length, .. } => {

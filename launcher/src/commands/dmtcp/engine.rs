@@ -97,6 +97,7 @@ fn refuse_options(options: &crate::cli::JobOptions, detach: bool) -> Result<(), 
         (options.no_rewire_connect, "--no-rewire-connect"),
         (options.encrypt_job_traffic, "--encrypt-job-traffic"),
         (options.rehearse.is_some_and(|every| every > 0), "--rehearse"),
+        (options.output.is_some(), "--output"),
         (options.checkpoint_on.is_some() || options.last.is_some(), "--checkpoint-on"),
         (options.interval == Some(crate::cli::IntervalSetting::Auto), "--interval auto"),
     ];

@@ -16,6 +16,7 @@ use protocol::cluster::client::{Answer, Ask, LogPlace};
 use protocol::cluster::look::ImageName;
 use protocol::cluster::peer::ImageFile;
 use protocol::cluster::portable::{PortableImage, PortableJob};
+use protocol::log_times::Piece;
 use std::cell::{Cell, RefCell};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Seek, Write};
@@ -194,13 +195,14 @@ impl Source<'_> {
         }
     }
 
-    /// Brings the job's log up to the checkpoint; the file and its length.
-    pub fn log(&self, mut file: File) -> Result<(File, u64), Miss> {
+    /// Brings the job's log up to the checkpoint; the file, its length, and when it was written.
+    pub fn log(&self, mut file: File) -> Result<(File, u64, Vec<Piece>), Miss> {
         let wanted = self.job.record.log_length;
         let mut from = LogPlace::default();
         let mut length = 0;
+        let mut times = Vec::new();
         while length < wanted {
-            let ask = Ask::Log { job: self.job.id.clone(), from };
+            let ask = Ask::Log { job: self.job.id.clone(), from, times: true };
             let mut link = self.cluster.open(&ask)?;
             let (next, whole) = loop {
                 match self.next(&mut link)? {
@@ -211,6 +213,7 @@ impl Source<'_> {
                         file.write_all(&bytes[..most])?;
                         length += most as u64;
                     }
+                    Answer::Times { pieces } => times.extend(pieces),
                     Answer::Log { start, .. } if start != from.length => {
                         let reason = "the job went back behind the checkpoint meanwhile: try again";
                         return Err(Miss::Refused(reason.to_owned()));
@@ -226,7 +229,7 @@ impl Source<'_> {
             }
         }
         file.rewind()?;
-        Ok((file, length))
+        Ok((file, length, times))
     }
 }
 

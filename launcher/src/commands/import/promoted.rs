@@ -40,7 +40,7 @@ pub(super) fn take(
             "it is a job of DMTCP's, which no cluster can restore".to_owned(),
         ));
     }
-    let (key, log_length) = (about.key.clone(), about.log.map_or(0, |log| log.length));
+    let (key, log_length) = (about.key.clone(), about.log.as_ref().map_or(0, |log| log.length));
     let user = wish.user.map(owner).transpose()?;
     let incoming = Incoming::new(&context.state.passing_through()?)?;
     let folder = incoming.path().join(InstanceId::EMBEDDED.0.to_string());

@@ -14,6 +14,7 @@ use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::portable::{ImportRequest, PortableJob, SealedJob};
 use protocol::database::users::Account;
+use protocol::log_times;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -40,7 +41,7 @@ pub(super) fn take(
     };
     let owner = wish.user.map(owner).transpose()?;
     let incoming = Incoming::new(&context.state.passing_through()?)?;
-    let log_length = import.about().log.map_or(0, |log| log.length);
+    let log_length = import.about().log.as_ref().map_or(0, |log| log.length);
     let place = |instance: u32| incoming.path().join(instance.to_string());
     import.unpack_all(incoming.path(), place, &free, &mut *watch)?;
     let log = incoming.path().join("log");
@@ -96,6 +97,8 @@ pub(super) fn hand_over(
         Answer::Accepted { .. } => {}
         other => return Err(unexpected("import the job", &other).into()),
     }
+    let times = log_times::read(&job_log.path.with_file_name(log_times::NAME), log_length);
+    let mut sent = 0;
     let mut log = match File::open(job_log.path) {
         Ok(log) => Some(log),
         Err(error) if error.kind() == ErrorKind::NotFound && log_length == 0 => None,
@@ -106,7 +109,10 @@ pub(super) fn hand_over(
         if let Some(log) = &mut log {
             log.take(PIECE).read_to_end(&mut bytes).map_err(Refusal::Log)?;
         }
-        link.send(&Ask::ImportLog { bytes: STANDARD.encode(&bytes) })?;
+        let start = sent;
+        sent += bytes.len() as u64;
+        let times = times.between(start, sent);
+        link.send(&Ask::ImportLog { bytes: STANDARD.encode(&bytes), times })?;
         match next(&mut link, watch)? {
             Answer::Taken if !bytes.is_empty() => {}
             Answer::Imported { name } if bytes.is_empty() => return Ok(name),

@@ -239,7 +239,7 @@ fn refuse_options(arguments: &RunArguments) -> Result<(), Failure> {
 
 /// Removes a job here that the store has, or that has come to its end.
 pub fn forget(context: &Context, job: &str) {
-    if let Err(error) = rm::perform(context, &[job.to_owned()]) {
+    if let Err(error) = rm::of_names(context, &[job.to_owned()]) {
         eprintln!("ckptd: warning: {error}");
     }
 }

@@ -232,7 +232,8 @@ impl Attacker {
             Ask::Jobs,
             Ask::Checkpoint { job: job.clone() },
             Ask::Attach { job: job.clone(), window: None, shown: None },
-            Ask::Log { job: job.clone(), from: LogPlace::default() },
+            Ask::Log { job: job.clone(), from: LogPlace::default(), times: true },
+            Ask::LogSince { job: job.clone(), at_ms: 0 },
             Ask::Stop { job: job.clone(), checkpoint: false },
             Ask::Restart(Box::new(RestartRequest {
                 job: job.clone(),

@@ -135,6 +135,42 @@ pub fn without_a_terminal(stage: &Stage) -> Result<(), Failure> {
     stage.expect_gone()
 }
 
+/// Who has been attached at a terminal leaves the job running by a key, and Ctrl-C asks before it ends a job that has no
+/// terminal of its own.
+pub fn keys(stage: &Stage) -> Result<(), Failure> {
+    let mut first = Terminal::start(stage, &run(&["cat"]))?;
+    first.up(stage)?;
+    let mut second = Terminal::start(stage, &["attach", JOB])?;
+    second.screen.wait_for("to leave it running: Ctrl-\\ d\r\n")?;
+    until("the second terminal is raw", || second.is_raw())?;
+    second.type_in("left\n\x1cd")?;
+    second.expect_status(0)?;
+    second.screen.wait_for("runs on; to see it: ckptd attach")?;
+    first.screen.wait_for("left\r\nleft\r\n")?;
+    first.type_in("\x03")?;
+    first.expect_status(130)?;
+    stage.output(&["rm", JOB], "")?.expect(0)?;
+
+    let running = stage.run(&["sh", "-c", TICKS])?;
+    let mut attached = Terminal::start(stage, &["attach", JOB])?;
+    attached.screen.wait_for("to leave it running: Ctrl-\\ d and Enter")?;
+    attached.type_in("\x03")?;
+    attached.screen.wait_for("Ctrl-C again ends the job")?;
+    attached.type_in("\x1c")?;
+    attached.screen.wait_for("d and Enter leaves the job running")?;
+    attached.type_in("d\n")?;
+    attached.expect_status(0)?;
+    expect(stage.is_up(), || format!("the job has ended: {:?}", running.text()))?;
+    let mut attached = Terminal::start(stage, &["attach", JOB])?;
+    attached.screen.wait_for("to leave it running")?;
+    attached.type_in("\x03")?;
+    attached.screen.wait_for("Ctrl-C again ends the job")?;
+    attached.type_in("\x03")?;
+    attached.expect_status(130)?;
+    running.finish()?.expect(130)?;
+    stage.expect_gone()
+}
+
 /// A job that its user has stopped is not woken by one who wants to see it.
 pub fn stopped(stage: &Stage) -> Result<(), Failure> {
     let mut terminal = Terminal::start(stage, &run(&["sh", "-c", TICKS]))?;

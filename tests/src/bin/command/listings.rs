@@ -3,7 +3,7 @@
 use ckptd_tests::job::Failure;
 use serde_json::Value;
 
-use super::stage::{JOB, Stage, expect, own};
+use super::stage::{JOB, Stage, expect, own, until};
 
 const LOOP: &str = "echo ready; while [ ! -e go ]; do sleep 0.02; done; echo right";
 
@@ -110,6 +110,31 @@ pub fn refusals(stage: &Stage) -> Result<(), Failure> {
     go_on(stage, &["--force"])?;
     stage.output(&["rm", JOB], "")?.expect(0)?;
     refused(&["status", JOB], JOB)
+}
+
+/// Of all jobs, those are forgotten that have ended by themselves; those that were stopped, or run, stay.
+pub fn rm_ended(stage: &Stage) -> Result<(), Failure> {
+    let run = |name: &str, script: &str, code: i32| {
+        stage.output(&["run", "--name", name, "--", "sh", "-c", script], "")?.expect(code)
+    };
+    run("done", "true", 0)?;
+    run("failed", "exit 3", 3)?;
+    let stopped = stage.run(&["sleep", "1000"])?;
+    until("the job answers", || stage.is_up())?;
+    stage.output(&["stop", "--checkpoint", JOB], "")?.expect(0)?;
+    stopped.finish()?;
+    for wrong in [&["rm", "--ended", JOB][..], &["rm", "--older", "7d"], &["rm"]] {
+        stage.output(wrong, "")?.expect(2)?;
+    }
+    let none = stage.output(&["rm", "--ended", "--older", "1h"], "")?.expect(0)?;
+    expect(none.out.is_empty(), || format!("{none:?}"))?;
+    let gone = stage.output(&["rm", "--ended"], "")?.expect(0)?;
+    expect(gone.out == "done\nfailed\n" && gone.err.is_empty(), || format!("{gone:?}"))?;
+    let left = stage.output(&["ls", "--json"], "")?.expect(0)?;
+    let left: Vec<Value> =
+        serde_json::from_str(&left.out).map_err(|error| Failure(error.to_string()))?;
+    expect(left.len() == 1 && left[0]["name"] == JOB, || format!("{left:?}"))?;
+    stage.expect_gone()
 }
 
 /// Whoever kills the launcher kills the job, whatever its processes do about signals and sessions.

@@ -11,6 +11,7 @@ mod files;
 mod greedy;
 mod kept;
 mod listings;
+mod logs;
 mod memory;
 mod recipients;
 mod rehearsals;
@@ -57,6 +58,7 @@ const CASES: &[(&str, Case)] = &[
     ("configured", configured::holds),
     ("configured-wrong", configured::wrong),
     ("refusals", listings::refusals),
+    ("rm-ended", listings::rm_ended),
     ("launcher-killed", listings::launcher_killed),
     ("adopted", adopted::restarted),
     ("adopted-and-left", adopted::left),
@@ -105,6 +107,10 @@ const CASES: &[(&str, Case)] = &[
     ("terminal-then-pipe", terminals::terminal_then_pipe),
     ("attached-output", attached::output),
     ("logs", attached::logs),
+    ("attached-keys", attached::keys),
+    ("log-times", logs::times),
+    ("log-of-a-rank", logs::ranks),
+    ("output-file", logs::output_file),
     ("attached-early-reader", attached::early_reader),
     ("attached-terminals", attached::terminals),
     ("attached-without-a-terminal", attached::without_a_terminal),

@@ -109,6 +109,9 @@ fn there_and_back(stage: &Stage) -> Result<(), Failure> {
     refused(&seen, "there is none of that name")?;
     let log = must(say(&ckptd, 3, OWNER, &["logs", "again"])?)?;
     check(log.stdout.contains("rank 5 of 6 on node3"), || format!("{log:?}"))?;
+    let timed = must(say(&ckptd, 3, OWNER, &["logs", "--time", "again"])?)?;
+    let line = timed.stdout.lines().find(|line| line.contains("rank 5 of 6 on node3"));
+    check(line.is_some_and(|line| line.contains("Z  out    ")), || format!("{timed:?}"))?;
     check(left_on(&ckptd, 2)?.is_empty(), || "something is left".into())?;
     // What was imported is in the coordinator's log.
     ckptd.kill_coordinator()?;
@@ -222,7 +225,10 @@ fn alone(stage: &Stage) -> Result<(), Failure> {
     check(again.stdout.contains("all done"), || format!("{again:?}"))?;
     let log = must(say(&ckptd, 1, OWNER, &["logs", "one", "--dir", OWN])?)?;
     let lines: Vec<&str> = log.stdout.lines().filter(|line| !line.starts_with('[')).collect();
-    check(lines == ["started", "all done"], || format!("{log:?}"))
+    check(lines == ["started", "all done"], || format!("{log:?}"))?;
+    let timed = must(say(&ckptd, 1, OWNER, &["logs", "--time", "one", "--dir", OWN])?)?;
+    let known = timed.stdout.lines().filter(|line| line.contains("Z  "));
+    check(known.count() == timed.stdout.lines().count(), || format!("{timed:?}"))
 }
 
 /// The user's, as agents start jobs of theirs.

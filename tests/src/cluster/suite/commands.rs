@@ -7,6 +7,7 @@ use super::open_mpi::end;
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
 use crate::cluster::ckptd::Ckptd;
+use crate::cluster::wait::until;
 use crate::job::Failure;
 
 pub(super) const CASES: &[Case] = &[Case {
@@ -86,5 +87,57 @@ fn commands(stage: &Stage) -> Result<(), Failure> {
     let log = ckptd.ckptd(2, &["logs", "told"])?.stdout;
     let at = |word: &str| log.find(word);
     let words = ["started", "got USR1", "got USR2", "got ALRM", "all done"].map(at);
-    check(words.is_sorted() && words[0].is_some(), || format!("{words:?} in {log}"))
+    check(words.is_sorted() && words[0].is_some(), || format!("{words:?} in {log}"))?;
+    times(&ckptd, &log)
+}
+
+/// A file has all that a job writes, though nobody waits for the job.
+fn output_file(ckptd: &Ckptd) -> Result<(), Failure> {
+    let run = ["run", "--detach", "--name", "apart", "--output", "/tmp/apart"];
+    let script = ["--", "sh", "-c", "echo one; echo bad >&2; sleep 1; echo two; exit 3"];
+    let begun = ckptd.ckptd(2, &[&run[..], &script].concat())?;
+    check(begun.status == 0 && begun.stdout == "apart\n", || format!("{begun:?}"))?;
+    let whole = "one\nbad\ntwo\n";
+    let mut seen = (String::new(), String::new());
+    let alike = until("the file is like the log", LIMIT, || {
+        let log = ckptd.ckptd(2, &["logs", "apart"])?.stdout;
+        let file = ckptd.node(2).run(&["cat", "/tmp/apart"], &[])?.stdout;
+        seen = (log, file);
+        Ok((seen.0 == whole && seen.1 == whole).then_some(()))
+    });
+    alike.map_err(|failure| Failure(format!("{failure}: {seen:?}")))?;
+    // It has ended by itself, and the other one here, too; not long ago.
+    let none = ckptd.ckptd(2, &["rm", "--ended", "--older", "1h"])?;
+    check(none.status == 0 && none.stdout.is_empty(), || format!("{none:?}"))?;
+    // Whoever copied it has ended with the job.
+    until("the copy ends", LIMIT, || {
+        let left = ckptd.node(2).run(&["pgrep", "-f", "copy-output"], &[])?;
+        Ok(left.stdout.is_empty().then_some(()))
+    })
+}
+
+/// When it was written, from a member that is not the coordinator's machine: of the same log, and of no other bytes.
+fn times(ckptd: &Ckptd, log: &str) -> Result<(), Failure> {
+    let timed = ckptd.ckptd(2, &["logs", "--time", "told"])?;
+    let lines: Vec<(&str, &str)> =
+        timed.stdout.lines().filter_map(|line| line.split_at_checked(33)).collect();
+    let plain: String = lines.iter().flat_map(|(_, text)| [*text, "\n"]).collect();
+    // A mark has a line of its own, which it may have to begin.
+    let is_known = |head: &str, text: &str| match text.starts_with("[ckptd: ") || text.is_empty() {
+        true => head.ends_with("Z  ckptd  "),
+        false => head.ends_with("Z  out    ") || head.ends_with("Z  err    "),
+    };
+    check(plain == log, || format!("{timed:?} is not {log:?}"))?;
+    check(lines.iter().all(|(head, text)| is_known(head, text)), || format!("{timed:?}"))?;
+    check(lines.iter().map(|(head, _)| head.get(..23)).is_sorted(), || format!("{timed:?}"))?;
+    let last = lines.last().and_then(|(head, _)| head.get(..24)).unwrap_or_default();
+    let newest = ckptd.ckptd(2, &["logs", "--since", last, "told"])?.stdout;
+    let is_part = log.ends_with(&newest) && newest.contains("all done") && newest.len() < log.len();
+    check(is_part, || format!("since {last}: {newest:?} of {log:?}"))?;
+    output_file(ckptd)?;
+    let refused = ckptd.ckptd(2, &["logs", "--rank", "0", "told"])?;
+    let says = refused.stderr.contains("'mpirun --tag-output'");
+    check(refused.status == 125 && says, || format!("{refused:?}"))?;
+    let gone = ckptd.ckptd(2, &["rm", "--ended"])?;
+    check(gone.stdout == "told\napart\n" && gone.status == 0, || format!("{gone:?}"))
 }

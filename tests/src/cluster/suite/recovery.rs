@@ -100,7 +100,11 @@ fn coordinator_lost(stage: &Stage) -> Result<(), Failure> {
     let output = attached.output().replace("\r\n", "\n");
     check(status == 0 && output.lines().any(|line| line == ANSWER), || {
         attached.explain(&Failure(format!("attach ended with {status}"))).0
-    })
+    })?;
+    // The copy has known when the job wrote that, too.
+    let log = ckptd.ckptd(2, &["logs", "--time", "queens"])?;
+    let line = log.stdout.lines().find(|line| line.contains("rank 0 of "));
+    check(line.is_some_and(|line| line.contains("Z  out    ")), || format!("{log:?}"))
 }
 
 fn lost_said(failure: &Failure, lost: &crate::cluster::Background) -> Failure {
