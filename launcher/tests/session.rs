@@ -64,7 +64,7 @@ fn streams_and_status(dir: &Path) {
     let output = run(dir, &["run", "sh", "-c", "kill -9 $$"]);
     assert_eq!(output.status.code(), Some(137));
     let output = run(dir, &["run", "/nowhere/program"]);
-    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(output.status.code(), Some(127));
     assert!(text(&output.stderr).starts_with("ckptd: failed to run /nowhere/program: "));
     let listed = json(dir, &["ls", "--json"]);
     assert_eq!(listed.as_array().unwrap().len(), 2, "a slip leaves no job: {listed}");
