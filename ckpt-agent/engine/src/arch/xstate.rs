@@ -14,10 +14,12 @@ const HEADER_END: usize = 576;
 /// x87 and SSE registers are in the legacy part.
 const FIRST_PART: u32 = 2;
 
-/// Tiles of AMX.
+/// Tiles of AMX, which 64-bit programs alone can use.
+#[cfg(target_arch = "x86_64")]
 pub const TILES: u32 = 18;
 
 /// Whether a component is in use.
+#[cfg(target_arch = "x86_64")]
 pub fn has(set: &[u8], number: u32) -> bool {
     word(set, LEGACY).is_some_and(|in_use| in_use & (1 << number) != 0)
 }
