@@ -128,7 +128,8 @@ impl Architecture for X86 {
         wide: Some(WIDE),
     };
 
-    const MODIFY_LDT: Option<libc::c_long> = Some(libc::SYS_modify_ldt);
+    /// modify_ldt(2), by its number (arch/x86/entry/syscalls/syscall_32.tbl): tests of other processors build this, too.
+    const MODIFY_LDT: Option<libc::c_long> = Some(123);
 
     fn user_top() -> u64 {
         // SAFETY: getauxval only reads what the kernel has put above this process's first stack frame.
