@@ -8,17 +8,19 @@ use clap::Subcommand;
 pub enum ConfigCommand {
     /// Show what is set, and by which file or variable.
     ///
-    /// Options stand in /etc/ckptd.toml and, before that, in ~/.config/ckptd.toml, below a line with their command:
+    /// Options stand in /etc/ckptd.toml and, before that, in ~/.config/ckptd.toml, below a line
+    /// with their command:
     ///
-    ///     dir = "/scratch/jobs"
-    ///     [run]
-    ///     interval = "5m"
-    ///     place = ["node1=2", "node2=4"]
-    ///     [slurm.run]
-    ///     spare = 1
+    ///   dir = "/scratch/jobs"
+    ///   [run]
+    ///   interval = "5m"
+    ///   place = ["node1=2", "node2=4"]
+    ///   [slurm.run]
+    ///   spare = 1
     ///
-    /// Before both hold environment variables such as CKPTD_RUN_INTERVAL=5m, and before all the command line. What is
-    /// wrong is refused by the command that it concerns. 'ckptd rsh' reads none of it.
+    /// Before both hold environment variables such as CKPTD_RUN_INTERVAL=5m, and before all the
+    /// command line. What is wrong is refused by the command that it concerns. 'ckptd rsh' reads
+    /// none of it.
     #[command(
         verbatim_doc_comment,
         after_long_help = "\
