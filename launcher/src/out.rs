@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use serde::Serialize;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// The command by which a job is restarted.
@@ -30,9 +31,11 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         // A device or a pipe stays what it is, and a link leads where it leads.
         return std::fs::write(path, bytes);
     }
+    let before = std::fs::metadata(path).ok();
+    let mode = before.map_or(0o644, |found| found.permissions().mode() & 0o777);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut file = tempfile::Builder::new()
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .permissions(std::fs::Permissions::from_mode(mode))
         .tempfile_in(folder.unwrap_or_else(|| Path::new(".")))?;
     file.write_all(bytes)?;
     file.persist(path).map(drop).map_err(|error| error.error)

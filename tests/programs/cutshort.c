@@ -121,7 +121,7 @@ static void other_end(void *argument)
 static void with_handler(void *unused)
 {
 	(void)unused;
-	struct sigaction action = {.sa_handler = handle};
+	struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
 	close(interrupted[0]);
 	BUILD(sigaction(SIGUSR1, &action, NULL));
 	EXPECT("part of an interrupted write", write(interrupted[1], bytes, SIZE), 65536);

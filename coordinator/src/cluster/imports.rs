@@ -20,7 +20,7 @@ use protocol::cluster::image::ImageFacts;
 use protocol::cluster::image_key::JobKey;
 use protocol::cluster::portable::{AdoptOrder, ImportRequest, PortableError, PortableJob};
 use protocol::cluster::settings::Daemons;
-use protocol::log_times::Piece;
+use protocol::log_times::{MOST as MOST_PIECES, Piece};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use thiserror::Error;
@@ -196,6 +196,8 @@ impl ClusterMachine {
             return self.shared.fail(client, "import a log: nothing is being imported");
         };
         let bytes = STANDARD.decode(bytes).ok().filter(|bytes| bytes.len() <= LONGEST_PIECE);
+        // As many as a log has at most.
+        let bytes = bytes.filter(|_| times.len() <= MOST_PIECES);
         let fits = |bytes: &Vec<u8>| bytes.len() as u64 <= import.lacking;
         let ends = |bytes: &Vec<u8>| !bytes.is_empty() || import.lacking == 0;
         let Some(bytes) = bytes.filter(fits).filter(ends) else {

@@ -283,7 +283,8 @@ impl Screen {
             InputFrom::Terminal => from_terminal,
             InputFrom::Nowhere => false,
         };
-        if matches!(self.want.ask, Ask::Attach { .. }) && from_terminal && self.keys.is_none() {
+        let asks = from_terminal && self.own_is_terminal;
+        if matches!(self.want.ask, Ask::Attach { .. }) && asks && self.keys.is_none() {
             self.keys = Some(Keys::default());
             self.tell_of_keys();
         }

@@ -42,6 +42,7 @@ fn remove_ended(context: &Context, older: Duration) -> Result<(), Failure> {
         // Operators see the jobs of all.
         let own = users::name_of(nix::unistd::geteuid().as_raw());
         let listed = clustered::jobs(&cluster)?;
+        let mut refused = Vec::new();
         for job in listed.as_array().into_iter().flatten() {
             let text = |key: &str| job.get(key).and_then(Value::as_str);
             let ended = job.pointer("/end/at_ms").and_then(Value::as_u64);
@@ -49,13 +50,17 @@ fn remove_ended(context: &Context, older: Duration) -> Result<(), Failure> {
                 && text("user") == Some(own.as_str())
                 && ended.is_some_and(|at| at <= before);
             if let (true, Some(id)) = (is_meant, text("id")) {
-                clustered::remove(&cluster, id)?;
-                print(&format!("{}\n", text("name").unwrap_or(id)))?;
+                let name = text("name").unwrap_or(id);
+                match clustered::remove(&cluster, id) {
+                    Ok(()) => print(&format!("{name}\n"))?,
+                    Err(failure) => refused.push(tell_and_go_on(name, &failure)),
+                }
             }
         }
-        return Ok(());
+        return end(&refused);
     }
     let complain = |error| eprintln!("ckptd: warning: failed to {error}");
+    let mut refused = Vec::new();
     for job in context.state.jobs(complain)? {
         let summary = match JobSummary::of(&job) {
             Ok(summary) => summary,
@@ -65,11 +70,26 @@ fn remove_ended(context: &Context, older: Duration) -> Result<(), Failure> {
             }
         };
         if summary.state == "ended" && summary.end.is_some_and(|end| end.at_ms <= before) {
-            remove(&job)?;
-            print(&format!("{}\n", job.name()))?;
+            match remove(&job) {
+                Ok(()) => print(&format!("{}\n", job.name()))?,
+                Err(failure) => refused.push(tell_and_go_on(job.name(), &failure)),
+            }
         }
     }
-    Ok(())
+    end(&refused)
+}
+
+/// The others are forgotten all the same.
+fn tell_and_go_on(name: &str, failure: &Failure) -> String {
+    eprintln!("ckptd: warning: {failure}");
+    name.to_owned()
+}
+
+fn end(refused: &[String]) -> Result<(), Failure> {
+    match refused {
+        [] => Ok(()),
+        all => Err(Failure::of("remove", format!("{} stay", all.join(", ")))),
+    }
 }
 
 /// Forgets a job of this machine.

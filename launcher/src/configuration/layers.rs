@@ -138,6 +138,14 @@ impl<'a> Configuration<'a> {
         Ok(settings)
     }
 
+    /// How near to the user a setting stands.
+    pub fn nearness(&self, source: &Source) -> usize {
+        match source {
+            Source::Variable(_) => usize::MAX,
+            Source::File(path) => self.files.iter().position(|(file, _)| file == path).unwrap_or(0),
+        }
+    }
+
     /// All commands, one within the other.
     pub fn commands(&self) -> Vec<Vec<String>> {
         let mut all = Vec::new();

@@ -118,12 +118,18 @@ pub fn apply(
         return Ok(arguments);
     }
     let configuration = Configuration::read(root)?;
-    let settings = configuration.dir().into_iter().chain(configuration.of(&path)?);
-    let (given, command) = given(root, &path, &arguments);
-    let more: Vec<OsString> = settings
-        .filter(|setting| !is_said_otherwise(command, &setting.key.id, &given))
-        .flat_map(|setting| as_arguments(&setting))
-        .collect();
+    let mut settings: Vec<Setting> =
+        configuration.dir().into_iter().chain(configuration.of(&path)?).collect();
+    // What is nearer to the user keeps out what it excludes.
+    settings.sort_by_key(|setting| std::cmp::Reverse(configuration.nearness(&setting.source)));
+    let (mut given, command) = given(root, &path, &arguments);
+    let mut more: Vec<OsString> = Vec::new();
+    for setting in settings {
+        if !is_said_otherwise(command, &setting.key.id, &given) {
+            more.extend(as_arguments(&setting));
+            given.insert(setting.key.id);
+        }
+    }
     arguments.splice(after..after, more);
     Ok(arguments)
 }

@@ -48,7 +48,11 @@ pub fn follow(socket: PathBuf, job: &str, path: &Path) -> Result<(), Failure> {
                 }
             }
             // An agent that is started again is there soon, and so is another coordinator.
-            Err(_) if lost.get_or_insert_with(Instant::now).elapsed() < LOST_LIMIT => sleep(RETRY),
+            Err(_) if lost.get_or_insert_with(Instant::now).elapsed() < LOST_LIMIT => {
+                // The log of another coordinator may differ in what it has of the last moments.
+                from = LogPlace::default();
+                sleep(RETRY);
+            }
             Err(failure) => return Err(failure),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::text;
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -89,7 +89,8 @@ impl Mirror {
     fn warn(&self, cause: &str) {
         // The terminal may be raw for the job's sake.
         let end = if io::stderr().is_terminal() { "\r\n" } else { "\n" };
-        eprint!("ckptd: warning: {} {cause}{end}", self.path.display());
+        // Nobody may hear it, and the job is not to suffer by that.
+        let _ = write!(io::stderr(), "ckptd: warning: {} {cause}{end}", self.path.display());
     }
 }
 

@@ -19,9 +19,12 @@ pub use started::Follower;
 
 use crate::failure::Failure;
 use mirror::Mirror;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// How often a log is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -32,7 +35,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How long a file that takes nothing is waited for once the job is over.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A file for a job's output, open and empty.
+/// How long whoever has written to a file before is waited for: its job may be over just now.
+const FREE_WITHIN: Duration = Duration::from_secs(3);
+
+/// A file for a job's output, open. What is in it is overwritten once there is output.
 #[derive(Debug)]
 pub struct OutputFile {
     file: File,
@@ -51,9 +57,26 @@ impl OutputFile {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(failed("it is no plain file".to_owned()));
         }
-        let opened = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = opened.map_err(|error| failed(error.to_string()))?;
-        Ok(Some(Self { file, path: path.to_owned() }))
+        match Self::is_ours(&file) {
+            true => Ok(Some(Self { file, path: path.to_owned() })),
+            false => Err(failed("another job's output is written to it".to_owned())),
+        }
+    }
+
+    /// Whether nobody else writes to it: the lock goes with the description, also to the process that writes for a cluster's
+    /// job.
+    fn is_ours(file: &File) -> bool {
+        let since = Instant::now();
+        loop {
+            match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) if since.elapsed() < FREE_WITHIN => sleep(LOOK),
+                Err(Errno::WOULDBLOCK) => return false,
+                // A file system without such locks.
+                Ok(()) | Err(_) => return true,
+            }
+        }
     }
 
     fn mirror(self) -> Mirror {

@@ -29,6 +29,10 @@ pub enum Follower {
 impl Follower {
     /// Begins to copy, if that has not been begun; `alone`: nobody waits for it, or sees what it says.
     pub fn start(&mut self, socket: &Path, job: &str, alone: bool) {
+        // It goes on where the command has found its cluster again.
+        if !matches!(self, Self::Waits(_)) {
+            return;
+        }
         let Self::Waits(output) = std::mem::replace(self, Self::Failed) else { return };
         let spawn = || -> io::Result<Child> {
             let mut command = Command::new(std::env::current_exe()?);

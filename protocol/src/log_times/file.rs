@@ -92,7 +92,11 @@ pub fn behind(path: &Path, start: u64, end: u64) -> Vec<Piece> {
             return Err(io::Error::other("it is something else"));
         }
         let header = HEADER.len() as u64;
-        let mut first = file.metadata()?.len().saturating_sub(header) / RECORD as u64;
+        let length = file.metadata()?.len();
+        if length > MOST_BYTES {
+            return Err(io::Error::other("it is longer than any"));
+        }
+        let mut first = length.saturating_sub(header) / RECORD as u64;
         let mut found: Vec<Piece> = Vec::new();
         while first > 0 && found.first().is_none_or(|piece| piece.start > start) {
             let count = first.min(CHUNK);

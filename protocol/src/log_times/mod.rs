@@ -15,6 +15,9 @@ pub const MOST: usize = 4096;
 /// What is written within so many milliseconds, from one origin, is one piece.
 const WINDOW_MS: u64 = 100;
 
+/// Pieces that are joined take no more than such a part of the time since then.
+const COARSENESS: u64 = 64;
+
 /// What wrote a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -48,7 +51,11 @@ impl Piece {
     /// When its last byte came.
     #[must_use]
     pub fn until_ms(&self) -> u64 {
-        self.at_ms.saturating_add(self.span_ms.into())
+        match self.span_ms {
+            // As long as can be told, or longer.
+            u32::MAX => u64::MAX,
+            span => self.at_ms.saturating_add(span.into()),
+        }
     }
 
     /// The part of it within these places of the log.
@@ -134,11 +141,25 @@ impl Times {
         if is_full { Added::All } else { Added::Last }
     }
 
-    /// Joins the older half of the pieces two by two.
+    /// Joins neighbours whose time together is short beside their age; where that leaves too many, all two by two.
     fn thin(&mut self) {
-        let newer = self.pieces.split_off(self.pieces.len() / 2);
+        let newest = self.pieces.last().map_or(0, |last| last.at_ms);
+        let is_short = |both: &Piece| {
+            let age = newest.saturating_sub(both.at_ms);
+            u64::from(both.span_ms) <= (age / COARSENESS).max(WINDOW_MS)
+        };
+        let mut kept: Vec<Piece> = Vec::with_capacity(self.pieces.len());
+        for piece in std::mem::take(&mut self.pieces) {
+            match kept.last_mut().map(|last| (last.joined(piece), last)) {
+                Some((both, last)) if is_short(&both) => *last = both,
+                _ => kept.push(piece),
+            }
+        }
         let join = |pair: &[Piece]| pair.iter().copied().reduce(Piece::joined);
-        self.pieces = self.pieces.chunks(2).filter_map(join).chain(newer).collect();
+        self.pieces = match kept.len() > MOST / 4 * 3 {
+            true => kept.chunks(2).filter_map(join).collect(),
+            false => kept,
+        };
     }
 
     /// The log is cut to a length. Whether that changes anything.

@@ -249,10 +249,18 @@ pub trait Architecture {
     fn answered(_registers: &Self::Registers) -> Option<(Call, u64)> {
         None
     }
-    /// Code that makes a call, for which all registers are prepared, adds `done` to its answer, or answers with that alone
-    /// where the call fails, and goes on where and with the registers that these would have gone on with. `None`: not known
-    /// for this architecture.
-    fn code_of_rest(_registers: &Self::Registers, _done: u64) -> Option<Vec<u8>> {
+    /// poll(2), where [`Architecture::code_of_rest`] makes it.
+    const POLL: Option<libc::c_long> = None;
+    /// Code that makes poll(2), for which all registers are prepared, then `call`, adds `done` to its answer, or answers with
+    /// that alone where either fails, and goes on where and with the registers that these would have gone on with. What
+    /// poll has to say lies at `told`, 16 bits; with any of `given_up` the call is not made. `None`: not known for this
+    /// architecture.
+    fn code_of_rest(
+        _registers: &Self::Registers,
+        _done: u64,
+        _call: &Call,
+        (_told, _given_up): (u64, u16),
+    ) -> Option<Vec<u8>> {
         None
     }
 

@@ -127,7 +127,7 @@ impl Reading<'_> {
         loop {
             let (job, times) = (self.arguments.job.clone(), self.arguments.time);
             let mut known = Times::default();
-            let mut last = None;
+            let (mut last, mut is_cut) = (None, false);
             cluster.each(self.what, &Ask::Log { job, from, times }, |answer| match answer {
                 Answer::Times { pieces } => {
                     known = Times::of(pieces, u64::MAX);
@@ -138,7 +138,7 @@ impl Reading<'_> {
                         Failure::of(self.what, format!("malformed output: {error}"))
                     })?;
                     let start = at.length.saturating_sub(bytes.len() as u64);
-                    if start < from.length {
+                    if start < from.length && !std::mem::replace(&mut is_cut, true) {
                         self.shown.cut();
                     }
                     self.shown.put(start, &bytes, &known)?;
@@ -147,6 +147,9 @@ impl Reading<'_> {
                 Answer::Log { start, next, length, over } => {
                     if start < from.length {
                         tell_of_cut(from.length - start);
+                        if !is_cut {
+                            self.shown.cut();
+                        }
                     }
                     last = Some((next, length, over));
                     Ok(false)

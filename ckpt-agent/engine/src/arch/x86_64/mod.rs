@@ -169,38 +169,69 @@ impl Architecture for X86_64 {
         (call.number >= 0 && done > 0).then_some((call, r.rax))
     }
 
-    fn code_of_rest(registers: &Registers, done: u64) -> Option<Vec<u8>> {
+    const POLL: Option<libc::c_long> = Some(libc::SYS_poll);
+
+    fn code_of_rest(
+        registers: &Registers,
+        done: u64,
+        call: &Call,
+        (told, given_up): (u64, u16),
+    ) -> Option<Vec<u8>> {
         let r = &registers.0;
         let done = i32::try_from(done).ok()?.to_le_bytes();
-        let moves: [(&[u8], u64); 7] = [
-            (&[0x48, 0xbf], r.rdi),
-            (&[0x48, 0xbe], r.rsi),
-            (&[0x48, 0xba], r.rdx),
-            (&[0x49, 0xba], r.r10),
-            (&[0x49, 0xb8], r.r8),
-            (&[0x49, 0xb9], r.r9),
-            (&[0x48, 0xb9], r.rip),
-        ];
-        let mut code = vec![
-            0x0f, 0x05, // syscall, which leaves the flags in r11
-            0x48, 0x85, 0xc0, // test rax, rax
-            0x79, 0x02, // jns +2
-            0x31, 0xc0, // xor eax, eax
-            0x48, 0x8d, 0x80, // lea rax, [rax+done]
-        ];
-        code.extend(done);
-        code.extend([
-            0x48, 0x8d, 0x64, 0x24, 0x80, // lea rsp, [rsp-128]: the red zone
-            0x41, 0x53, // push r11
-            0x9d, // popfq
-            0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, // lea rsp, [rsp+128]
-        ]);
-        for (instruction, value) in moves {
-            code.extend(instruction);
-            code.extend(value.to_le_bytes());
-        }
-        // jmp rcx: as after a call, which leaves in rcx where it goes on.
-        code.extend([0xff, 0xe1]);
+        let number = u32::try_from(call.number).ok()?.to_le_bytes();
+        let load = |values: [u64; 6]| -> Vec<u8> {
+            // mov rdi, rsi, rdx, r10, r8, r9
+            let moves = [
+                [0x48, 0xbf],
+                [0x48, 0xbe],
+                [0x48, 0xba],
+                [0x49, 0xba],
+                [0x49, 0xb8],
+                [0x49, 0xb9],
+            ];
+            moves
+                .iter()
+                .zip(values)
+                .flat_map(|(mov, value)| [&mov[..], &value.to_le_bytes()].concat())
+                .collect()
+        };
+        // What is left of the call, up to where there is no answer.
+        let made = [
+            &[0xb8][..],
+            &number, // mov eax, number
+            &load(call.arguments),
+            &[0x0f, 0x05],       // syscall
+            &[0x48, 0x85, 0xc0], // test rax, rax
+            &[0x79, 0x02],       // jns +2
+        ]
+        .concat();
+        let looked = [
+            &[0x48, 0xb8][..],
+            &told.to_le_bytes(), // mov rax, told
+            &[0x0f, 0xb7, 0x00], // movzx eax, word [rax]
+            &[0xa9],
+            &u32::from(given_up).to_le_bytes(), // test eax, given_up
+            &[0x75, u8::try_from(made.len()).ok()?], // jnz behind it
+        ]
+        .concat();
+        let behind = u8::try_from(looked.len() + made.len()).ok().filter(|far| *far < 0x80)?;
+        // Flags are not kept: a call changes them, too (r11 has them), and nobody looks at them behind one.
+        let code = [
+            &[0x0f, 0x05][..], // syscall: poll
+            &[0x85, 0xc0],     // test eax, eax
+            &[0x7e, behind],   // jle behind it
+            &looked,
+            &made,
+            &[0x31, 0xc0], // xor eax, eax
+            &[0x48, 0x8d, 0x80],
+            &done, // lea rax, [rax+done]
+            &load([r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]),
+            &[0x48, 0xb9],
+            &r.rip.to_le_bytes(), // mov rcx, rip: as after a call, which leaves in rcx where it goes on
+            &[0xff, 0xe1],        // jmp rcx
+        ]
+        .concat();
         Some(code)
     }
 
