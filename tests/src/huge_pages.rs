@@ -15,7 +15,9 @@ impl HugePages {
     /// that was killed. `None`: only root may, on a kernel that has such pages.
     pub fn lend(pages: u32) -> Option<Self> {
         let before = fs::read_to_string(PATH).ok()?;
-        fs::write(PATH, pages.saturating_add(held()?).to_string()).ok()?;
+        // None is none, whatever is held.
+        let held = if pages == 0 { 0 } else { held()? };
+        fs::write(PATH, pages.saturating_add(held).to_string()).ok()?;
         Some(Self(before))
     }
 }

@@ -108,7 +108,7 @@ fn refused(stage: &Stage, store: &str) -> Result<(), Failure> {
     let detached = words(store, &["--detach"]);
     stage.output(&detached, "")?.expect(2)?;
     let failing = ["run", "--name", JOB, "--store", store, "--", "./absent"];
-    let ended = stage.output(&failing, "")?.expect(125)?;
+    let ended = stage.output(&failing, "")?.expect(127)?;
     expect(ended.err.lines().count() == 1, || format!("{ended:?}"))?;
     expect(!Path::new(store).join("j.ckptd").exists(), || "nothing is kept".to_owned())
 }
