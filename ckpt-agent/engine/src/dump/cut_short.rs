@@ -298,16 +298,14 @@ struct Wait {
 impl Wait {
     /// `None`: the part of the call may be all that was to come.
     fn of(call: &Call, own: &PidFd) -> Option<Self> {
-        let receives =
-            [libc::SYS_recvfrom, libc::SYS_recvmsg].map(i64::from).contains(&call.number);
+        let [from, message] = [libc::SYS_recvfrom, libc::SYS_recvmsg].map(i64::from);
+        let receives = [from, message].contains(&call.number);
         let fd = i32::try_from(call.arguments[0]).ok()?;
         let copy = own.descriptor(fd).ok()?;
         let kind = nix::sys::stat::fstat(&copy).ok()?.st_mode & libc::S_IFMT;
         let fits = match kind {
             libc::S_IFIFO => !receives,
-            libc::S_IFSOCK => {
-                is_stream(&copy, receives, i64::from(libc::SYS_recvmsg) == call.number)
-            }
+            libc::S_IFSOCK => is_stream(&copy, receives, call.number == message),
             _ => false,
         };
         let (error, gone) = ((libc::POLLERR | libc::POLLNVAL) as u16, libc::POLLHUP as u16);
