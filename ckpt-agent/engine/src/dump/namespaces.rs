@@ -20,14 +20,17 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use procfs::process::Process;
+
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{
     MountSource, NamespaceContent, OwnNamespace, ProcessNode, Sharing, TIME_OF_CHILDREN,
 };
 use super::super::proc::mounts::Mounts;
-use super::super::proc::{read_text, root_directory};
+use super::super::proc::root_directory;
 use super::super::sys::related::{GET_PARENT, GET_USER, related, user_name};
+use super::super::sys::restrained::SYS_ADMIN;
 use super::super::trace::Remote;
 use content::{UTS_ROOM, host_and_domain};
 pub use in_networks::check_kept;
@@ -36,8 +39,6 @@ pub use pids::tell_peers;
 pub use places::Places;
 pub use related::{MOST_NETWORKS, Networks};
 
-/// CAP_SYS_ADMIN, of capabilities(7).
-const CAP_SYS_ADMIN: u64 = 1 << 21;
 /// What a refusal advises.
 const WAY_OUT: &str = "run the job without containers of its own";
 
@@ -324,10 +325,12 @@ impl Own {
         let own: BTreeMap<u64, (u32, i32)> = (self.of.keys().filter_map(of))
             .filter_map(|(pid, place)| Some((number(pid)?, (place, pid))))
             .collect();
-        // With the last of the capabilities of capabilities(7) that this takes, it has all.
-        let text = read_text(&format!("/proc/{init}/status")).ok().flatten().unwrap_or_default();
-        let may_be_made = procfs::FromRead::from_read(text.as_bytes())
-            .is_ok_and(|status: procfs::process::Status| status.capeff & CAP_SYS_ADMIN != 0);
+        // Of the capabilities(7) that this takes, whoever has this one has all.
+        let has_right = || {
+            let status = Process::new(init).and_then(|process| process.status());
+            status.is_ok_and(|status| status.capeff & 1 << SYS_ADMIN != 0)
+        };
+        let may_be_made = !own.is_empty() && has_right();
         let home = number(init)?;
         let cookie = related::own_cookie(home);
         let is_down = |place: &u32| {

@@ -125,9 +125,14 @@ impl Pagemap {
     /// # Errors
     /// Failed reads.
     pub fn zeros(&self, start: u64, end: u64) -> Result<Option<Vec<(u64, u64)>>> {
+        self.of_category(category::ZERO, start, end)
+    }
+
+    /// What is of this category between two addresses. `None`: this kernel does not tell.
+    fn of_category(&self, category: u64, start: u64, end: u64) -> Result<Option<Vec<(u64, u64)>>> {
         let wanted = ScanArguments {
-            category_mask: category::ZERO,
-            return_mask: category::ZERO,
+            category_mask: category,
+            return_mask: category,
             ..ScanArguments::default()
         };
         let mut found = Vec::new();
@@ -203,20 +208,7 @@ impl Pagemap {
     /// # Errors
     /// Failed calls.
     pub fn guards(&self, start: u64, end: u64) -> Result<Vec<(u64, u64)>> {
-        let wanted = ScanArguments {
-            category_mask: category::GUARD,
-            return_mask: category::GUARD,
-            ..ScanArguments::default()
-        };
-        let mut found = Vec::new();
-        let scanned = self.scan(wanted, &[(start, end)], |region| {
-            join(&mut found, region.start, region.end);
-            Ok(())
-        });
-        match scanned {
-            Err(error) if is_unknown(&error) => Ok(Vec::new()),
-            scanned => scanned.map(|()| found),
-        }
+        self.of_category(category::GUARD, start, end).map(Option::unwrap_or_default)
     }
 
     /// Whether the kernel has PAGEMAP_SCAN, as far as has been seen.

@@ -65,8 +65,9 @@ fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder
         if !one.content.is_user() {
             // One with sockets is made for the job's user namespace, whomever it belonged to. Who is in a user namespace of
             // the user's gets no rights of root's by any program.
-            needs_own |= matches!(one.content, NamespaceContent::OwnNetwork { .. });
-            if one.owner.is_none() && !matches!(one.content, NamespaceContent::OwnNetwork { .. }) {
+            let is_made_early = matches!(one.content, NamespaceContent::OwnNetwork { .. });
+            needs_own |= is_made_early;
+            if one.owner.is_none() && !is_made_early {
                 return None;
             }
             continue;

@@ -222,13 +222,7 @@ impl DumpContext {
     /// Does something about sockets of a network namespace of the job's own, from which nothing leads to other instances;
     /// `None`: of the job's.
     pub fn within<T>(&mut self, network: Option<u32>, act: impl FnOnce(&mut Self) -> T) -> T {
-        if network.is_none() {
-            return act(self);
-        }
-        let cluster = std::mem::take(&mut self.cluster);
-        let done = network::within(network, || act(self));
-        self.cluster = cluster;
-        done
+        within(self, |context| &mut context.cluster, network, act)
     }
 
     /// Keeps bytes for the image.
@@ -401,16 +395,26 @@ pub struct RestoreContext<'a> {
     pub warnings: Vec<String>,
 }
 
+/// Does something with a context about sockets of a network of the job's own: of those the job has no other instances.
+fn within<C, T>(
+    context: &mut C,
+    cluster: impl Fn(&mut C) -> &mut bool,
+    network: Option<u32>,
+    act: impl FnOnce(&mut C) -> T,
+) -> T {
+    if network.is_none() {
+        return act(context);
+    }
+    let before = std::mem::take(cluster(context));
+    let done = network::within(network, || act(context));
+    *cluster(context) = before;
+    done
+}
+
 impl<'a> RestoreContext<'a> {
     /// As [`DumpContext::within`].
     pub fn within<T>(&mut self, network: Option<u32>, act: impl FnOnce(&mut Self) -> T) -> T {
-        if network.is_none() {
-            return act(self);
-        }
-        let cluster = std::mem::take(&mut self.cluster);
-        let done = network::within(network, || act(self));
-        self.cluster = cluster;
-        done
+        within(self, |context| &mut context.cluster, network, act)
     }
 
     /// A context with nothing parked.

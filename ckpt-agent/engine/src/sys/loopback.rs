@@ -76,9 +76,16 @@ struct Route6 {
 /// # Errors
 /// As netdevice(7).
 pub fn bring_up() -> io::Result<()> {
+    up().map(drop)
+}
+
+/// The same; a socket through which more can be asked for.
+fn up() -> io::Result<UdpSocket> {
+    // A port of no interface: the socket is only what the requests are made through.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let up = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    ask(&socket, SIOCSIFFLAGS, &Interface { name: name(0), value: Value { flags: up } })
+    ask(&socket, SIOCSIFFLAGS, &Interface { name: name(0), value: Value { flags: up } })?;
+    Ok(socket)
 }
 
 /// Makes it ready in the caller's network namespace, which has just been made.
@@ -86,10 +93,7 @@ pub fn bring_up() -> io::Result<()> {
 /// # Errors
 /// As netdevice(7). Without IPv6 its addresses are left out.
 pub fn prepare(addresses: &[IpAddr]) -> io::Result<()> {
-    // A port of no interface: the socket is only what the requests are made through.
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    let up = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    ask(&socket, SIOCSIFFLAGS, &Interface { name: name(0), value: Value { flags: up } })?;
+    let socket = up()?;
     let mut next = 0;
     for address in addresses {
         if let IpAddr::V4(address) = address {

@@ -176,6 +176,14 @@ fn mounts_of(host_pid: i32) -> Result<String> {
     read_text(&path)?.ok_or(EngineError::Gone(host_pid))
 }
 
+/// An error with the name of the process that this machine numbers so.
+fn named(nodes: &BTreeMap<i32, ProcessNode>, (host_pid, error): (i32, EngineError)) -> EngineError {
+    match nodes.get(&host_pid) {
+        Some(node) => error.of(node.pid, &node.comm),
+        None => error,
+    }
+}
+
 impl Frozen {
     /// Living processes and threads.
     pub fn counts(&self) -> (usize, usize) {
@@ -253,10 +261,7 @@ impl Frozen {
         let mut collected = collect(&living, streams_only, &mut context)?;
         let used = context.networks.as_ref().map(|networks| networks.used.clone());
         let disowned = namespaces.have_sockets(&used.unwrap_or_default());
-        let disowned = disowned.map_err(|(host_pid, error)| match nodes.get(&host_pid) {
-            Some(node) => error.of(node.pid, &node.comm),
-            None => error,
-        })?;
+        let disowned = disowned.map_err(|found| named(&nodes, found))?;
         if disowned {
             context.warn(
                 "a network namespace with sockets in it belongs to the job's users after a restart, and no longer to those \
@@ -381,17 +386,11 @@ impl Frozen {
     /// Namespaces that processes of the job have made for themselves.
     fn own_namespaces(&self, nodes: &mut BTreeMap<i32, ProcessNode>) -> Result<namespaces::Own> {
         let (init, processes) = (self.settings.init, &self.job.processes);
-        let named = |nodes: &BTreeMap<i32, ProcessNode>, host_pid, error: EngineError| match nodes
-            .get(&host_pid)
-        {
-            Some(node) => error.of(node.pid, &node.comm),
-            None => error,
-        };
         let own = namespaces::Own::find(init, processes);
-        let mut own = own.map_err(|(host_pid, error)| named(nodes, host_pid, error))?;
+        let mut own = own.map_err(|found| named(nodes, found))?;
         let among_others = process::is_among_others(self.depth);
         let found = own.find_pids(init, processes, nodes, among_others);
-        found.map_err(|(host_pid, error)| named(nodes, host_pid, error))?;
+        found.map_err(|found| named(nodes, found))?;
         Ok(own)
     }
 
