@@ -33,6 +33,15 @@ static void check_hash(int map, uint64_t last)
 	}
 }
 
+/* Which memory node a map is on, nobody is told: it must be the only one. */
+static unsigned of_node(void)
+{
+	char nodes[16] = "";
+	int fd = open("/sys/devices/system/node/online", O_RDONLY);
+	ssize_t length = fd < 0 ? 2 : BUILD(read(fd, nodes, sizeof nodes));
+	return length == 2 ? BPF_F_NUMA_NODE : 0;
+}
+
 static void child(void *unused)
 {
 	(void)unused;
@@ -48,7 +57,7 @@ int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
 	hash = new_map(BPF_MAP_TYPE_HASH, 4, 8, 2 * ENTRIES, BPF_F_NO_PREALLOC, "numbers");
-	array = new_map(BPF_MAP_TYPE_ARRAY, 4, 8, 3, BPF_F_RDONLY_PROG, "");
+	array = new_map(BPF_MAP_TYPE_ARRAY, 4, 8, 3, BPF_F_RDONLY_PROG | of_node(), "");
 	trie = new_map(BPF_MAP_TYPE_LPM_TRIE, sizeof net, 1, 10, BPF_F_NO_PREALLOC, "nets");
 	again = open_by_number(info_of(hash).id, 0);
 	reading = open_by_number(info_of(hash).id, BPF_F_RDONLY);
@@ -95,7 +104,7 @@ int main(int argc, char **argv)
 	}
 	EXPECT_ERROR("change of a frozen map", put(array, &one, &value), EPERM);
 	EXPECT_ERROR("entry behind the end", look_up(array, &four, &value), ENOENT);
-	EXPECT("flags of the array", info_of(array).map_flags, BPF_F_RDONLY_PROG);
+	EXPECT("flags of the array", info_of(array).map_flags, BPF_F_RDONLY_PROG | of_node());
 	which = 0;
 	BUILD(look_up(trie, &host, &which));
 	EXPECT("net of a host", which, 42);

@@ -56,6 +56,14 @@ static bool ended(int fd)
 	return BUILD(poll(&one, 1, 0)) == 1 && one.revents & POLLIN;
 }
 
+/* Since Linux 6.9 each process has its own. */
+static ino_t inode_of(int fd)
+{
+	struct stat status;
+	BUILD(fstat(fd, &status));
+	return status.st_ino;
+}
+
 int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
@@ -70,7 +78,12 @@ int main(int argc, char **argv)
 	int ended_fd, reaped_fd;
 	pid_t reaped = conform_spawn(ends, NULL);
 	reaped_fd = (int)BUILD(open_pid(reaped, 0));
+	int twin = (int)BUILD(open_pid(reaped, O_NONBLOCK));
 	conform_join(reaped);
+	pid_t another = conform_spawn(ends, NULL);
+	int another_fd = (int)BUILD(open_pid(another, 0));
+	conform_join(another);
+	int tells = inode_of(reaped_fd) != inode_of(another_fd);
 	pid_t zombie = conform_spawn(ends_with_3, NULL);
 	ended_fd = (int)BUILD(open_pid(zombie, O_NONBLOCK));
 	while (!ended(ended_fd))
@@ -98,6 +111,9 @@ int main(int argc, char **argv)
 	EXPECT("this process has ended", ended(self_fd), 0);
 	EXPECT("a child that has ended", ended(ended_fd), 1);
 	EXPECT_ERROR("a signal for one that was waited for", send_to(reaped_fd, 0), ESRCH);
+	EXPECT("two of the same ended process", inode_of(twin), inode_of(reaped_fd));
+	if (tells)
+		EXPECT("one of another", inode_of(another_fd) != inode_of(reaped_fd), 1);
 	BUILD(send_to(self_fd, SIGUSR1));
 	EXPECT("signals", signals, 1);
 	if (thread_fd >= 0)

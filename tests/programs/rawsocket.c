@@ -13,6 +13,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#ifndef IPV6_FREEBIND
+#define IPV6_FREEBIND 78
+#endif
 #ifndef IPV6_HDRINCL
 #define IPV6_HDRINCL 36
 #endif
@@ -96,8 +99,10 @@ int main(int argc, char **argv)
 	length = sizeof told;
 	bool tells6 = getsockopt(alert6, IPPROTO_IPV6, IPV6_ROUTER_ALERT, &told, &length) == 0;
 	set(alert6, IPPROTO_IPV6, IPV6_ROUTER_ALERT_ISOLATE, 1);
+	set(six, IPPROTO_IPV6, IPV6_FREEBIND, 1);
 	conform_ready();
 	conform_wait();
+	EXPECT("an address that is not here, by IPv6", number(six, IPPROTO_IPV6, IPV6_FREEBIND), 1);
 
 	length = sizeof found;
 	EXPECT("protocol", number(bound, SOL_SOCKET, SO_PROTOCOL), OURS);

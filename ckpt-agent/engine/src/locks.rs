@@ -16,7 +16,7 @@ const LIMIT: usize = 100_000;
 
 /// All locks that a descriptor's fdinfo shows. Those of [`LockKind::Process`] belong to the
 /// process (one descriptor of each description is enough to find them), the others to the
-/// description.
+/// description. A holder has its number on this machine.
 ///
 /// # Errors
 /// A refusal of delegations, and of leases that are being broken; lines that are not understood.
@@ -83,7 +83,9 @@ fn checked(answer: libc::c_int, fd: BorrowedFd<'_>) -> Result<()> {
 fn parse(line: &str) -> Result<Lock> {
     let odd = || EngineError::odd("a lock in fdinfo", line);
     let fields: Vec<&str> = line.split_whitespace().collect();
-    let [_, kind, state, access, _, _, start, end] = fields.as_slice() else { return Err(odd()) };
+    let [_, kind, state, access, holder, _, start, end] = fields.as_slice() else {
+        return Err(odd());
+    };
     let kind = match *kind {
         "FLOCK" => LockKind::Flock,
         "OFDLCK" => LockKind::Description,
@@ -113,7 +115,10 @@ fn parse(line: &str) -> Result<Lock> {
             .filter(|length| *length > 0)
             .ok_or_else(odd)?,
     };
-    Ok(Lock { kind, exclusive, start, length })
+    // 0: it has ended (locks_translate_pid()).
+    let holder =
+        (kind == LockKind::Flock).then(|| holder.parse().map_err(|_| odd())).transpose()?;
+    Ok(Lock { kind, exclusive, start, length, holder: holder.filter(|holder| *holder > 0) })
 }
 
 #[cfg(test)]
@@ -131,12 +136,25 @@ mod tests {
         assert_eq!(
             locks,
             [
-                Lock { kind: LockKind::Flock, exclusive: true, start: 0, length: 0 },
-                Lock { kind: LockKind::Process, exclusive: false, start: 5, length: 10 },
+                Lock {
+                    kind: LockKind::Flock,
+                    exclusive: true,
+                    start: 0,
+                    length: 0,
+                    holder: Some(8107),
+                },
+                Lock {
+                    kind: LockKind::Process,
+                    exclusive: false,
+                    start: 5,
+                    length: 10,
+                    holder: None,
+                },
             ]
         );
         let leased = FdInfo::parse("lock:\t1: LEASE  ACTIVE    WRITE 1 fe:00:1 0 EOF".into());
-        let lease = Lock { kind: LockKind::Lease, exclusive: true, start: 0, length: 0 };
+        let lease =
+            Lock { kind: LockKind::Lease, exclusive: true, start: 0, length: 0, holder: None };
         assert_eq!(read(&leased).unwrap(), [lease]);
         for bad in [
             "lock: 1: LEASE  BREAKING  READ 1 fe:00:1 0 EOF",

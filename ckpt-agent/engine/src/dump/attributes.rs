@@ -159,6 +159,7 @@ impl OfProcess {
         }
         let attributes = ProcessAttributes {
             core_filter,
+            login_user: None,
             thp_flags: thp & !1,
             memory_merge: told(self.merge) == 1,
             no_exec_gain: told(self.exec_gain),
@@ -169,6 +170,15 @@ impl OfProcess {
         };
         Ok((attributes, thp & 1 != 0))
     }
+}
+
+/// The user as whom a process has logged in, for the audit log, where that is not who started the job. None, too, where the
+/// kernel has no audit log.
+pub(super) fn login_user(host_pid: i32, init: i32) -> Option<u32> {
+    let of = |pid: i32| -> Option<u32> {
+        read_text(&format!("/proc/{pid}/loginuid")).ok().flatten()?.trim().parse().ok()
+    };
+    of(host_pid).filter(|user| Some(*user) != of(init))
 }
 
 /// MCL_* for memory that is mapped later, which no call tells: the scratch area was mapped in the same way. `before` and `after`:

@@ -74,9 +74,8 @@ pub fn collect(
             let mut probe =
                 Probe::through(&pidfd, *pid, comm, fd).map_err(|e| e.at(*pid, comm, fd))?;
             let close_on_exec = close_on_exec(&probe)?;
-            let (of_process, of_description): (Vec<Lock>, Vec<Lock>) = locks::read(&probe.info)
+            let (of_process, of_description): (Vec<Lock>, Vec<Lock>) = held(&probe, context)
                 .map_err(|e| e.at(*pid, comm, fd))?
-                .into_iter()
                 .partition(|lock| lock.kind == LockKind::Process);
             let same_inode = known.entry(probe.inode()).or_default();
             let file = match find(same_inode, &collected.probes, &probe) {
@@ -128,6 +127,16 @@ pub fn collect(
     add_in_flight(&mut collected, &mut known, context)?;
     early::open_limited(processes, &collected.descriptors, &mut collected.files)?;
     Ok(collected)
+}
+
+/// Locks through a descriptor, with holders as the job numbers them.
+fn held(probe: &Probe, context: &DumpContext) -> Result<impl Iterator<Item = Lock>> {
+    let in_job = |holder: i32| context.pids.get(&holder).copied();
+    let locks: Vec<Lock> = locks::read(&probe.info)?
+        .into_iter()
+        .map(|lock| Lock { holder: lock.holder.and_then(in_job), ..lock })
+        .collect();
+    Ok(locks.into_iter())
 }
 
 /// Where the job's own mounts show what is open, in a job with others; what it is there.
@@ -183,7 +192,7 @@ fn add_in_flight(
                 Err(place) => {
                     let id = FileId(collected.files.len() as u32);
                     same_inode.insert(place, id);
-                    let locks = locks::read(&probe.info)?.into_iter();
+                    let locks = held(&probe, context)?;
                     let locks = locks.filter(|lock| lock.kind != LockKind::Process).collect();
                     let inside = placed(&mut probe, context).map_err(named)?;
                     let (object, network) = read(&probe, context).map_err(named)?;

@@ -2,6 +2,7 @@
 //! before the first call is made inside of any process.
 
 mod content;
+mod home;
 mod in_networks;
 mod ipc;
 mod memory_files;
@@ -92,6 +93,8 @@ impl Own {
     /// # Errors
     /// A refusal of what can't be kept, with the number of its process on this machine; failed calls.
     pub fn find(init: i32, processes: &[StoppedProcess]) -> Result<Self, (i32, EngineError)> {
+        let first = processes.first().map_or(init, |process| process.host_pid);
+        home::check(init).map_err(|error| (first, error))?;
         let processes_here = processes.iter().map(|process| process.host_pid).collect();
         let mut own = Self { processes: processes_here, ..Self::default() };
         let of_init = KINDS.map(|(file, _)| name_of(init, file));

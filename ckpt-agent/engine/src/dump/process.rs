@@ -554,19 +554,23 @@ fn has_shadow_stack(tid: i32) -> bool {
     features.is_some_and(|features| features.split_whitespace().any(|one| one == "shstk"))
 }
 
-/// The working directory of a process by the link that /proc shows, and its permission bits where it is removed.
+/// The working directory of a process by the link that /proc shows; where it is removed, its permission bits and the number of
+/// its inode.
 ///
 /// # Errors
 /// Failed stat(2).
-pub fn working_directory(host_pid: i32, link: String) -> Result<(String, Option<u32>)> {
+pub fn working_directory(host_pid: i32, link: String) -> Result<(String, Option<(u32, u64)>)> {
     let path = format!("/proc/{host_pid}/cwd");
     let found =
         std::fs::metadata(&path).map_err(|error| EngineError::system("stat", &path, error))?;
-    // Some file systems count no links of a directory, but none is at 0 before it is removed.
-    match found.nlink() {
-        0 => Ok((paths::without_mark(&link).to_owned(), Some(found.mode() & 0o7777))),
-        _ => Ok((link, None)),
+    let path = paths::without_mark(&link);
+    // That of an ended process in /proc keeps its links. Some file systems count no links of a directory, but none is at 0
+    // before it is removed.
+    let is_ended = path.len() < link.len() && is_of_process(Path::new(path));
+    if found.nlink() == 0 || is_ended {
+        return Ok((path.to_owned(), Some((found.mode() & 0o7777, found.ino()))));
     }
+    Ok((link, None))
 }
 
 /// Whether the process of a thread ignores SIGTRAP.

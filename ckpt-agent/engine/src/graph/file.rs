@@ -86,6 +86,9 @@ pub struct Lock {
     pub start: u64,
     /// Length in bytes, 0: to the end of the file.
     pub length: u64,
+    /// Of [`LockKind::Flock`]: the process that took it, which /proc/locks names. It may have ended, or closed the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Pid>,
 }
 
 /// Kinds of file locks.

@@ -102,6 +102,9 @@ pub struct ProcessImage {
     /// Permission bits of a working directory that is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_directory: Option<u32>,
+    /// Number of the inode of a working directory that is removed, which descriptors and other processes may have, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_inode: Option<u64>,
     /// Root directory, where it is not the job's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_directory: Option<String>,

@@ -198,10 +198,10 @@ pub(super) const IPV6: &[Row] = &[
     ("IPV6_MINHOPCOUNT", Kept, ""),
     ("IPV6_ORIGDSTADDR", Kept, ""),
     ("IPV6_RECVORIGDSTADDR", Kept, "it is IPV6_ORIGDSTADDR"),
-    ("IPV6_TRANSPARENT", Kept, "it is IP_TRANSPARENT"),
+    ("IPV6_TRANSPARENT", Kept, "of raw sockets; of others it is IP_TRANSPARENT"),
     ("IPV6_UNICAST_IF", Kept, ""),
     ("IPV6_RECVFRAGSIZE", Kept, ""),
-    ("IPV6_FREEBIND", Kept, "it is IP_FREEBIND"),
+    ("IPV6_FREEBIND", Kept, "of raw sockets; of others it is IP_FREEBIND"),
 ];
 
 /// IPPROTO_TCP (include/uapi/linux/tcp.h).

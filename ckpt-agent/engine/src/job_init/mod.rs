@@ -19,7 +19,7 @@ pub(super) mod world;
 
 pub use channel::{Channel, ChannelError};
 pub use instance::{Connection, InstanceOrder, Instruction, Introduction, Keepsake, UserOrder};
-pub use namespaces::groups_outside;
+pub use namespaces::{KEPT_MOUNTS, groups_outside};
 pub use rehearsal::{OwnFile, Rehearsal, RehearsedInstance};
 pub use stage::{INIT_NAME, run};
 pub use world::{NUMBERS_VARIABLE, World, lacking};

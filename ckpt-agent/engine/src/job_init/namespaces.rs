@@ -2,6 +2,8 @@
 //! job runs without privilege (user_namespaces(7)).
 
 use crate::sys::standing::acts_for_all;
+use std::ffi::CStr;
+use std::io::Write;
 use std::os::fd::IntoRawFd;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -15,6 +17,12 @@ use nix::sys::stat::Mode;
 use super::super::error::{EngineError, Result};
 use super::super::objects::HOSTS;
 use super::super::sys::abi::CLONE_NEWTIME;
+use super::super::sys::memfd;
+
+/// What is mounted where this process is (proc_pid_mountinfo(5)).
+const MOUNTS: &str = "/proc/self/mountinfo";
+/// The name of the file in memory that has what was mounted when the job began.
+pub const KEPT_MOUNTS: &CStr = c"ckptd-mounts";
 
 const SECOND: i64 = 1_000_000_000;
 /// A folder that is there on every machine, over which a file system lies for a moment.
@@ -137,7 +145,21 @@ pub fn mount_own() -> Result<Vec<String>> {
             errno.desc()
         ));
     }
+    keep_mounts()?;
     Ok(warnings)
+}
+
+/// Keeps what is mounted now in a file of this name in memory, for as long as this process lives: by it a checkpoint tells
+/// what the job has mounted or unmounted since.
+fn keep_mounts() -> Result<()> {
+    let list = std::fs::read(MOUNTS).map_err(|error| EngineError::system("read", MOUNTS, error))?;
+    let kept = memfd::make(KEPT_MOUNTS, libc::MFD_CLOEXEC)
+        .map_err(|errno| EngineError::system("memfd_create", "mounts", errno))?;
+    let mut kept = std::fs::File::from(kept);
+    kept.write_all(&list).map_err(|error| EngineError::system("write", "mounts", error))?;
+    // Closed by the end of this process.
+    let _ = kept.into_raw_fd();
+    Ok(())
 }
 
 /// Keeps a descriptor of the folder that shows the message queues of this IPC namespace (mq_overview(7)), for as long as this

@@ -18,6 +18,10 @@ const CLOSE: &str = "close it while checkpoints are taken, or run without it";
 const KINDS: [u32; 3] = [1, 2, 11];
 /// BPF_F_NO_PREALLOC, BPF_F_ZERO_SEED, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, BPF_F_MMAPABLE
 const FLAGS: u32 = 1 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10;
+/// BPF_F_NUMA_NODE: which one is not told, so it must be the only one.
+const OF_NODE: u32 = 1 << 2;
+/// The memory nodes of this machine (Documentation/ABI/stable/sysfs-devices-node).
+const NODES: &str = "/sys/devices/system/node/online";
 /// BPF_F_RDONLY and BPF_F_WRONLY, of a descriptor.
 const READ_ONLY: u32 = 1 << 3;
 const WRITE_ONLY: u32 = 1 << 4;
@@ -81,7 +85,8 @@ impl BpfMap {
             flags: self.flags,
             name,
         };
-        (KINDS.contains(&shape.kind) && shape.flags & !FLAGS == 0 && fits(&shape)).then_some(shape)
+        let are_known = shape.flags & !(FLAGS | OF_NODE) == 0;
+        (KINDS.contains(&shape.kind) && are_known && fits(&shape)).then_some(shape)
     }
 
     /// Makes it, with its content.
@@ -118,6 +123,11 @@ fn fits(shape: &Shape) -> bool {
         && entry_size(shape).saturating_mul(u64::from(shape.max_entries)) <= MOST_BYTES
 }
 
+/// Whether all memory of this machine is in node 0.
+fn has_one_node() -> bool {
+    std::fs::read_to_string(NODES).map_or(true, |nodes| nodes.trim() == "0")
+}
+
 fn refuse(what: impl Into<String>) -> EngineError {
     Refusal::new(what, CLOSE).into()
 }
@@ -136,7 +146,8 @@ impl ObjectKind for BpfMap {
                 format!("a BPF map of another type ({}) than hash, array and trie", shape.kind);
             return Err(refuse(what));
         }
-        if told.has_more || shape.flags & !FLAGS != 0 {
+        let is_known = shape.flags & OF_NODE == 0 || has_one_node();
+        if told.has_more || !is_known || shape.flags & !(FLAGS | OF_NODE) != 0 {
             return Err(refuse(
                 "a BPF map with types (BTF), a device, or flags that are not told in full",
             ));

@@ -6,7 +6,7 @@ use nix::sys::stat::fstat;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::InodeId;
+use super::super::graph::{InodeId, Origin};
 use super::super::inodes;
 use super::super::sys::stat::is_same_file;
 use super::{DumpContext, Probe, RestoreContext, reopen};
@@ -42,16 +42,42 @@ impl Carried {
     /// # Errors
     /// Failed system calls, [`EngineError::Damaged`].
     pub fn restore(&self, flags: i32, context: &RestoreContext) -> Result<OwnedFd> {
-        let what = || format!("a file of the image (inode {})", self.inode.0);
         let inode = context.inode(self.inode)?;
         let fd = match self.name.as_ref().and_then(|name| by_name(name, flags, inode)) {
             Some(fd) => fd,
             None => reopen::reopen(inode, flags)
-                .map_err(|errno| EngineError::system("open", what(), errno))?,
+                .map_err(|errno| EngineError::system("open", self.shown(), errno))?,
         };
+        self.place(fd, flags)
+    }
+
+    /// Whether the description may be the one that memfd_create(2) made.
+    pub fn may_be_original(&self, flags: i32, context: &RestoreContext) -> bool {
+        let inode = context.graph.inodes.get(self.inode.0 as usize);
+        let is_memfd = inode.is_some_and(|inode| matches!(inode.origin, Origin::Memfd { .. }));
+        is_memfd && flags & libc::O_ACCMODE == libc::O_RDWR && reopen::writable(flags)
+    }
+
+    /// The description that memfd_create(2) has made in this restore. It does not count as open for writing, so that the
+    /// file can be executed, as one that is opened under its path can't (ETXTBSY; mm/memfd.c makes it without
+    /// get_write_access()).
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore).
+    pub fn original(&self, flags: i32, context: &RestoreContext) -> Result<OwnedFd> {
+        let fd = context.inode(self.inode)?.try_clone_to_owned();
+        let fd = fd.map_err(|error| EngineError::system("fcntl", self.shown(), error))?;
+        self.place(fd, flags)
+    }
+
+    fn shown(&self) -> String {
+        format!("a file of the image (inode {})", self.inode.0)
+    }
+
+    fn place(&self, fd: OwnedFd, flags: i32) -> Result<OwnedFd> {
         if flags & libc::O_PATH == 0 {
             reopen::seek(fd.as_fd(), self.offset)
-                .map_err(|errno| EngineError::system("lseek", what(), errno))?;
+                .map_err(|errno| EngineError::system("lseek", self.shown(), errno))?;
         }
         Ok(fd)
     }

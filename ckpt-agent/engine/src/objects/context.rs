@@ -30,6 +30,7 @@ use super::super::sys::stat::identity;
 use super::super::sys::tty;
 use super::super::tracking::Tracking;
 use super::console_terminal::ConsoleTerminal;
+use super::directory::Removed;
 use super::io_uring::Rings;
 use super::reopen;
 use super::shown::Shown;
@@ -391,6 +392,8 @@ pub struct RestoreContext<'a> {
     pub put_back: BTreeSet<String>,
     /// Network namespaces of the job's own in which sockets were made, by their places.
     pub networks: BTreeMap<u32, OwnedFd>,
+    /// Directories that were removed at the checkpoint, and are so again.
+    pub removed: BTreeMap<Removed, OwnedFd>,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }
@@ -446,6 +449,7 @@ impl<'a> RestoreContext<'a> {
             watched: None,
             put_back: BTreeSet::new(),
             networks: BTreeMap::new(),
+            removed: BTreeMap::new(),
             warnings: Vec::new(),
         }
     }

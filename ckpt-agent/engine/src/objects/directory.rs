@@ -1,15 +1,19 @@
 //! Directories that are open for reading.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::graph::{FileId, ProcessImage};
 use super::super::inodes;
 use super::super::sys::abi;
 use super::other_name::DELETED;
-use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
+use super::{
+    DumpContext, Fate, Object, ObjectKind, PathOnly, Probe, RestoreContext, Saved, paths, reopen,
+};
 
 /// An open directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +27,9 @@ pub struct Directory {
     /// Removed while it was open.
     #[serde(default)]
     pub deleted: bool,
+    /// Number of the inode of one that is deleted: several descriptions and working directories may be of the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inode: Option<u64>,
     /// In a directory whose files travel: made again where it is missing.
     #[serde(default)]
     pub session: bool,
@@ -69,6 +76,7 @@ impl Directory {
             position: probe.info.position()?,
             mode: probe.stat.st_mode & 0o7777,
             deleted,
+            inode: deleted.then_some(probe.inode().1),
             session: context.is_session_file(path),
         })
     }
@@ -77,7 +85,20 @@ impl Directory {
     ///
     /// # Errors
     /// [`EngineError::Unfit`] where it is missing; failed system calls.
-    pub fn open(&self, flags: i32) -> Result<OwnedFd> {
+    pub fn open(&self, flags: i32, context: &RestoreContext) -> Result<OwnedFd> {
+        let failed = |errno| EngineError::system("open the directory", &self.path, errno);
+        if let Some(made) = self.removed().and_then(|key| context.removed.get(&key)) {
+            return reopen::reopen(made, flags).map_err(failed);
+        }
+        self.make(flags)
+    }
+
+    /// Which of the removed directories it is.
+    pub(super) fn removed(&self) -> Option<Removed> {
+        self.inode.filter(|_| self.deleted).map(|inode| (self.path.clone(), inode))
+    }
+
+    fn make(&self, flags: i32) -> Result<OwnedFd> {
         let failed = |errno| EngineError::system("open the directory", &self.path, errno);
         let mode = Mode::from_bits_truncate(self.mode as libc::mode_t);
         if self.deleted {
@@ -110,14 +131,52 @@ impl Directory {
     }
 }
 
-/// A directory that is removed already, as that of this path was: for a process to stay in.
+/// A removed directory: the path that it had, and the number of its inode at the checkpoint.
+pub type Removed = (String, u64);
+
+/// A directory that is removed already, as that of this path was: for a process to stay in, and for descriptions.
 ///
 /// # Errors
 /// Failed system calls.
 pub fn removed(path: &str, mode: u32) -> Result<OwnedFd> {
-    let directory =
-        Directory { path: path.to_owned(), position: 0, mode, deleted: true, session: false };
-    directory.open(libc::O_PATH)
+    let directory = Directory {
+        path: path.to_owned(),
+        position: 0,
+        mode,
+        deleted: true,
+        inode: None,
+        session: false,
+    };
+    directory.make(libc::O_PATH)
+}
+
+/// Makes the removed directories of these processes and of all descriptions, each once.
+///
+/// # Errors
+/// As [`removed`].
+pub fn make_removed<'p>(
+    processes: impl Iterator<Item = &'p ProcessImage>,
+    context: &mut RestoreContext,
+) -> Result<()> {
+    let entered = processes.filter_map(|process| {
+        let removed = process.removed_directory?;
+        Some(((process.working_directory.clone(), process.removed_inode?), removed))
+    });
+    let open = context.graph.files.iter().enumerate().filter_map(|(index, file)| {
+        let directory = match &file.object {
+            Object::Directory(directory) => directory,
+            Object::PathOnly(PathOnly::Directory(directory)) => directory,
+            _ => return None,
+        };
+        let is_here = context.needs(FileId(index as u32));
+        directory.removed().filter(|_| is_here).map(|removed| (removed, directory.mode))
+    });
+    let wanted: BTreeMap<Removed, u32> = entered.chain(open).collect();
+    for (key, mode) in wanted {
+        let made = context.lift(removed(&key.0, mode)?)?;
+        context.removed.insert(key, made);
+    }
+    Ok(())
 }
 
 impl ObjectKind for Directory {
@@ -131,7 +190,7 @@ impl ObjectKind for Directory {
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
         for saved in all {
-            let fd = saved.object.open(saved.file.flags)?;
+            let fd = saved.object.open(saved.file.flags, context)?;
             // A cookie of another file system may not be taken: reading starts afresh then.
             if reopen::seek(fd.as_fd(), saved.object.position).is_err() {
                 context.warn(format!("{} is read from its start again", saved.object.path));

@@ -41,7 +41,7 @@ pub use console_terminal::{ConsoleTerminal, StrangersTerminal};
 pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, HeldRelay, RestoreContext,
 };
-pub use directory::removed as removed_directory;
+pub use directory::{Removed, make_removed, removed as removed_directory};
 pub use epoll::OfSignals;
 pub use io_uring::{MOST_GROUPS, Ring};
 pub use pidfd::ProcessDescriptor;

@@ -39,7 +39,7 @@ protocol::tagged!(PathOnly, "place");
 impl PathOnly {
     fn open(&self, flags: i32, context: &RestoreContext) -> Result<OwnedFd> {
         let (path, file_type) = match self {
-            Self::Directory(directory) => return directory.open(flags),
+            Self::Directory(directory) => return directory.open(flags, context),
             Self::Carried(file) => return file.restore(flags, context),
             Self::GoneLink { path, target } => return gone_link(path, target),
             Self::Named { path, file_type } => (path, *file_type),

@@ -99,9 +99,15 @@ impl ObjectKind for Regular {
             })
             .collect();
         in_place::put_back(all.iter().filter_map(|saved| saved.object.by_path()), context)?;
+        let mut originals = BTreeSet::new();
         for saved in all {
             let flags = saved.file.flags;
             let fd = match saved.object {
+                Self::Carried(file)
+                    if file.may_be_original(flags, context) && originals.insert(file.inode.0) =>
+                {
+                    file.original(flags, context)?
+                }
                 Self::ByPath(file) => {
                     file.restore(flags, written.contains(file.path.as_str()), context)?
                 }

@@ -73,6 +73,11 @@ impl Hooks for Preparation<'_> {
             let user = self.context.user.as_ref();
             let _restrained = user.map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
             own_settings(&order);
+            if let Some(login) = order.login_user.filter(|_| user.is_none()) {
+                // An image must not have root's agent tell the audit log that somebody else was at work. Else it takes what the
+                // job needed itself (CAP_AUDIT_CONTROL, or that nobody has logged in).
+                let _ = std::fs::write("/proc/self/loginuid", login.to_string());
+            }
         }
         // The last ones: from here on this code must not rely on any handler.
         let all: Vec<(i32, [u64; 4])> = all_actions(&order.actions);
@@ -110,8 +115,12 @@ impl Preparation<'_> {
         let Some(mode) = order.removed_directory else {
             return std::env::set_current_dir(path).map_err(HelperError::system(what));
         };
-        let directory = removed_directory(path, mode)?;
-        nix::unistd::fchdir(&directory).map_err(HelperError::system(what))
+        let key = order.removed_inode.map(|inode| (path.clone(), inode));
+        match key.and_then(|key| self.context.removed.get(&key)) {
+            Some(made) => nix::unistd::fchdir(made),
+            None => nix::unistd::fchdir(removed_directory(path, mode)?),
+        }
+        .map_err(HelperError::system(what))
     }
 }
 

@@ -8,6 +8,7 @@ mod common;
 mod completing;
 mod credentials;
 mod held;
+mod held_locks;
 mod helper;
 mod huge_pages;
 mod identity;
@@ -24,7 +25,6 @@ mod on_demand;
 mod orders;
 mod pids;
 mod posix_timers;
-mod record_locks;
 mod rings;
 mod sandbox;
 mod signal_readers;
@@ -50,7 +50,7 @@ use super::demand::Feeder;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{
-    Credentials, Graph, Offer, Pid, ProcessImage, ProcessState, RelayEnd, RelayKind, offer,
+    Credentials, FileId, Graph, Offer, Pid, ProcessImage, ProcessState, RelayEnd, RelayKind, offer,
 };
 use super::inodes;
 use super::ipc;
@@ -61,8 +61,8 @@ use super::late;
 use super::local_descriptors;
 use super::locks;
 use super::objects::{
-    ControllingTerminal, Object, RestoreContext, controlling_terminals, quieten, reopen,
-    watch_again,
+    ControllingTerminal, Object, RestoreContext, controlling_terminals, make_removed, quieten,
+    reopen, watch_again,
 };
 use super::proc::read_maps;
 use super::split::standin::Link;
@@ -172,11 +172,12 @@ pub fn restore(
             inodes::restore_all(context)?;
             ipc::make_all(&image.graph.ipc, context)?;
         }
+        make_removed(processes.values(), context)?;
         Object::restore_all(&image.graph.files, context)?;
         drop(networks);
         let _making = stages::begin(Stage::Files);
         folders::finish(context)?;
-        put_flags(image, context)?;
+        put_flags(image, &processes, context)?;
         namespaces::await_inside(processes.iter(), context)?;
         mapped::release_programs(&processes, context)?;
         MappedFiles::open(image, &processes, foreign, context)?
@@ -231,6 +232,7 @@ pub fn restore(
     // Whoever watches a file would be told that it is closed.
     drop(files);
     context.drop_inodes();
+    context.removed.clear();
     {
         let _acting = act_as_user(context)?;
         watch_again(&image.graph.files, context)?;
@@ -358,9 +360,9 @@ fn check_features(
 }
 
 /// Status flags and locks of open file descriptions.
-fn put_flags(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
+fn put_flags(image: &Image, processes: &Processes, context: &RestoreContext<'_>) -> Result<()> {
     for (index, file) in image.graph.files.iter().enumerate() {
-        let id = super::graph::FileId(index as u32);
+        let id = FileId(index as u32);
         if !context.needs(id) {
             continue;
         }
@@ -369,7 +371,9 @@ fn put_flags(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
             reopen::set_status(fd, file.flags)?;
         }
         for lock in &file.locks {
-            locks::restore_of_description(fd, lock)?;
+            if !held_locks::takes_again(lock, id, processes, context) {
+                locks::restore_of_description(fd, lock)?;
+            }
         }
     }
     Ok(())
@@ -436,11 +440,13 @@ fn rebuild(
         clocks::set_back(&mut helpers, context)?;
     }
     let own = own_credentials()?;
+    let locked = held_locks::by_holder(&image.graph);
     let mut tables = Tables::of(&image.graph, helpers.iter().map(|helper| helper.image.pid));
     for helper in &mut helpers {
         let _completing = stages::begin(Stage::Protect { pid: helper.image.pid });
         let is_last = tables.is_last(helper.image.pid);
-        complete_memory(helper, files, common, page, context, is_last)?;
+        let locked = locked.get(&helper.image.pid).map_or(&[][..], Vec::as_slice);
+        complete_memory(helper, files, common, page, context, locked, is_last)?;
     }
     pids::set_for_children(&mut helpers, context, numbers)?;
     namespaces::enter_all(&mut helpers, context, &own)?;
@@ -531,6 +537,7 @@ fn complete_memory(
     common: &Common,
     page: u64,
     context: &mut RestoreContext<'_>,
+    locked: &[FileId],
     is_last: bool,
 ) -> Result<()> {
     let (image, scratch) = (helper.image, helper.scratch);
@@ -538,14 +545,17 @@ fn complete_memory(
     rings::map(&mut remote, image, context)?;
     aio::make(&mut remote, image, context)?;
     memory::finish(&mut remote, image, files, common, page)?;
+    // The job itself has them while it is rehearsed.
+    if !context.rehearsal {
+        held_locks::set_of_descriptions(&mut remote, image, locked, context)?;
+    }
     if is_last {
         let parked = [context.first_free as u64, u64::from(u32::MAX), 0];
         remote.call("close_range", libc::SYS_close_range, &parked)?;
     }
     // Closing what is parked would end them: they are the table's.
     if is_last && !context.rehearsal {
-        // The job itself has them while it is rehearsed.
-        record_locks::set(&mut remote, image)?;
+        held_locks::set_of_process(&mut remote, image)?;
     }
     if context.graph.own_ipc_of(image).is_none() {
         ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;

@@ -15,7 +15,9 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use super::super::arch::words::{WORD, to_words};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, Pid, ProcessImage};
-use super::super::objects::{Object, ProcessFile, RestoreContext, reopen, wire_late};
+use super::super::objects::{
+    Object, ProcessDescriptor, ProcessFile, RestoreContext, reopen, wire_late,
+};
 use super::super::sys::pidfd::PidFd;
 use super::super::trace::Remote;
 use super::completing::{Furnished, put_at};
@@ -43,10 +45,10 @@ pub fn open_all(
         let id = FileId(index as u32);
         let made = match &file.object {
             _ if !context.needs(id) => continue,
-            Object::ProcessDescriptor(descriptor) => {
-                let number = descriptor.pid.map(|pid| here(numbers, pid)).transpose()?;
-                descriptor.open(number, file.flags)?
-            }
+            Object::ProcessDescriptor(descriptor) => match descriptor.pid {
+                Some(pid) => descriptor.open(here(numbers, pid)?, file.flags)?,
+                None => continue,
+            },
             Object::ProcessFile(shown) => {
                 let made = open_file(shown, file.flags, id, furnished, context, numbers)?;
                 shown.seek(&made)?;
@@ -54,6 +56,18 @@ pub fn open_all(
             }
             _ => continue,
         };
+        context.park(id, made)?;
+        any = true;
+    }
+    let files = image.graph.files.iter().enumerate();
+    let of_ended = files.filter_map(|(index, file)| match &file.object {
+        Object::ProcessDescriptor(descriptor) if descriptor.pid.is_none() => {
+            Some((FileId(index as u32), file.flags, descriptor))
+        }
+        _ => None,
+    });
+    let of_ended = of_ended.filter(|(id, _, _)| context.needs(*id));
+    for (id, made) in ProcessDescriptor::open_ended(of_ended)? {
         context.park(id, made)?;
         any = true;
     }

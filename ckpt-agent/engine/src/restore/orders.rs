@@ -26,10 +26,14 @@ pub(super) struct Order {
     pub(super) working_directory: Option<String>,
     /// Permission bits of one that is removed.
     pub(super) removed_directory: Option<u32>,
+    /// Number of its inode.
+    pub(super) removed_inode: Option<u64>,
     pub(super) umask: u32,
     pub(super) nice: i32,
     pub(super) oom_score_adj: i32,
     pub(super) core_filter: Option<u32>,
+    /// For the audit log.
+    pub(super) login_user: Option<u32>,
     /// Ascending.
     pub(super) descriptors: Vec<Descriptor>,
     /// Those that are not plain SIG_DFL.
@@ -42,10 +46,12 @@ impl Order {
         Self {
             working_directory: (!elsewhere).then(|| process.working_directory.clone()),
             removed_directory: process.removed_directory,
+            removed_inode: process.removed_inode,
             umask: process.umask,
             nice: process.nice,
             oom_score_adj: process.oom_score_adj,
             core_filter: process.attributes.core_filter,
+            login_user: process.attributes.login_user,
             descriptors: process.descriptors.clone(),
             actions: process.actions.clone(),
         }
@@ -116,10 +122,12 @@ mod tests {
         let order = |pid: Pid| Order {
             working_directory: (pid != 7).then(|| format!("/of/{pid}")),
             removed_directory: (pid == 7).then_some(0o711),
+            removed_inode: None,
             umask: 0o22,
             nice: -pid,
             oom_score_adj: pid,
             core_filter: None,
+            login_user: None,
             descriptors: vec![Descriptor { fd: pid, file: FileId(3), close_on_exec: true }],
             actions: vec![SignalAction { signal: pid, words: [u64::MAX, 1, 2, 3] }],
         };

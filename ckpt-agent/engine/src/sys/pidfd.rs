@@ -122,12 +122,12 @@ pub fn open(number: i32, flags: i32) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// A descriptor of a process that has ended and was waited for: of a child that does nothing else. For a single-threaded
-/// process.
+/// Descriptors of a process that has ended and was waited for: of a child that does nothing else. For a single-threaded
+/// process. `flags`: of each.
 ///
 /// # Errors
 /// Failed fork(2) or pidfd_open(2).
-pub fn of_ended(flags: i32) -> Result<OwnedFd> {
+pub fn of_ended(flags: &[i32]) -> Result<Vec<OwnedFd>> {
     use nix::sys::wait::waitpid;
     use nix::unistd::{ForkResult, fork};
     // SAFETY: the child makes one system call and nothing else.
@@ -136,7 +136,8 @@ pub fn of_ended(flags: i32) -> Result<OwnedFd> {
         // SAFETY: ends this process at once.
         ForkResult::Child => unsafe { libc::_exit(0) },
         ForkResult::Parent { child } => {
-            let opened = open(child.as_raw(), flags & !libc::O_EXCL);
+            let open = |flags: &i32| open(child.as_raw(), flags & !libc::O_EXCL);
+            let opened = flags.iter().map(open).collect();
             waitpid(child, None)
                 .map_err(|errno| EngineError::system("waitpid", "a process that ends", errno))?;
             opened

@@ -210,6 +210,7 @@ impl Quiesced {
         let mut inside = process::ask_process(&mut remote, moment)?;
         self.namespaces.ask(host_pid, &mut remote)?;
         let before = statuses.first().and_then(|status| status.vmlck).filter(|_| is_first);
+        inside.attributes.login_user = attributes::login_user(host_pid, self.frozen.settings.init);
         inside.attributes.later_locked =
             attributes::later_locked(&mut remote, before, status.vmlck)?;
         let numbers = process::thread_numbers(&statuses, self.frozen.depth)?;
@@ -451,8 +452,7 @@ impl Quiesced {
                 (self.executable(host_pid, link("exe")?)?, memory_map, crate::graph::to_hex(&auxv))
             }
         };
-        let (working_directory, removed_directory) =
-            process::working_directory(host_pid, link("cwd")?)?;
+        let (working_directory, removed) = process::working_directory(host_pid, link("cwd")?)?;
         let image = ProcessImage {
             version: GRAPH_VERSION,
             pid: self.nodes[&host_pid].pid,
@@ -465,7 +465,8 @@ impl Quiesced {
             },
             executable_inside,
             working_directory,
-            removed_directory,
+            removed_directory: removed.map(|(mode, _)| mode),
+            removed_inode: removed.map(|(_, inode)| inode),
             root_directory: root_directory(host_pid)?,
             namespaces: self.namespaces.of(host_pid),
             time_of_children: self.namespaces.time_of_children(host_pid),

@@ -336,6 +336,15 @@ pub(super) const KNOWN: &[Known] = &[
     int("header_included", libc::IPPROTO_IP, libc::IP_HDRINCL, Of::Raw, Moment::Made),
     int("no_defragment", libc::IPPROTO_IP, uapi::IP_NODEFRAG, Of::Raw, Moment::Made),
     int("router_alert", libc::IPPROTO_IP, uapi::IP_ROUTER_ALERT, Of::Raw, Moment::Made),
+    // The same as IP_FREEBIND and IP_TRANSPARENT, which others have by that name.
+    int("v6_free_bind", libc::IPPROTO_IPV6, uapi::IPV6_FREEBIND, Of::RawV6, Moment::BeforeBind),
+    int(
+        "v6_transparent",
+        libc::IPPROTO_IPV6,
+        uapi::IPV6_TRANSPARENT,
+        Of::RawV6,
+        Moment::BeforeBind,
+    ),
     int("v6_header_included", libc::IPPROTO_IPV6, uapi::IPV6_HDRINCL, Of::RawV6, Moment::Made),
     // The kernel tells that there is one, not which value it waits for.
     int("v6_router_alert", libc::IPPROTO_IPV6, uapi::IPV6_ROUTER_ALERT, Of::RawV6, Moment::Made),

@@ -84,6 +84,8 @@ pub(super) const ICMP_FILTER: i32 = 1;
 pub(super) const ICMP6_FILTER: i32 = 1;
 pub(super) const IPV6_CHECKSUM: i32 = 7;
 pub(super) const IPV6_HDRINCL: i32 = 36;
+pub(super) const IPV6_TRANSPARENT: i32 = 75;
+pub(super) const IPV6_FREEBIND: i32 = 78;
 
 // include/linux/socket.h, include/uapi/linux/if_packet.h
 pub(super) const SOL_PACKET: i32 = 263;

@@ -22,14 +22,18 @@ const NAME_LIMIT: Duration = Duration::from_secs(2);
 /// The files of sockets bound here (O_PATH), by which they are reached: of those that were bound to one path one after the
 /// other, only the last one has it.
 #[derive(Debug, Default)]
-pub(super) struct Bound(BTreeMap<Name, File>);
+pub(super) struct Bound {
+    files: BTreeMap<Name, File>,
+    /// Folders that were missing, an outer one before those in it.
+    folders: Vec<PathBuf>,
+}
 
 impl Bound {
     /// Binds to a name: over the file that a dead socket has left there; one that had lost its path to something else
     /// loses it again.
     pub(super) fn bind(&mut self, socket: &Socket, name: &Name) -> Result<()> {
         let Some(path) = path_of(name) else { return bind_now(socket, name) };
-        make_parent(&path)?;
+        self.folders.extend(make_parent(&path)?);
         let file = if name.exists {
             make_room(socket, name, &path)?;
             bind_now(socket, name)?;
@@ -37,7 +41,10 @@ impl Bound {
         } else {
             let aside = Aside::of(&path)?;
             let file = match &name.moved {
-                Some(to) => bind_moved(socket, name, &path, Path::new(to)),
+                Some(to) => {
+                    self.folders.extend(make_parent(Path::new(to))?);
+                    bind_moved(socket, name, &path, Path::new(to))
+                }
                 None => bind_unlinked(socket, name, &path),
             };
             aside.back()?;
@@ -51,20 +58,28 @@ impl Bound {
                 file => file?,
             }
         };
-        self.0.insert(name.clone(), file);
+        self.files.insert(name.clone(), file);
         Ok(())
     }
 
     /// Does something with the address of a socket.
     pub(super) fn reach<T>(&self, name: &Name, act: impl FnOnce(&SockAddr) -> T) -> Result<T> {
-        let Some(file) = self.0.get(name) else { return in_directory(name, act) };
+        let Some(file) = self.files.get(name) else { return in_directory(name, act) };
         let address = SockAddr::unix(reopen::magic_link(file)).map_err(|e| system("name", e))?;
         Ok(act(&address))
     }
 
+    /// Removes the folders that were missing and in which no socket is any more.
+    pub(super) fn remove_folders(&mut self) {
+        for folder in std::mem::take(&mut self.folders).iter().rev() {
+            // One that is not empty stays.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+
     /// Who may connect to a name; those whose owner and mode could not be set, and why.
     pub(super) fn put_owners(&self) -> Vec<(&Name, std::io::Error)> {
-        let owned = self.0.iter().filter_map(|(name, file)| Some((name, file, name.owner?)));
+        let owned = self.files.iter().filter_map(|(name, file)| Some((name, file, name.owner?)));
         owned
             .filter_map(|(name, file, owner)| Some((name, put_owner(file, owner).err()?)))
             .collect()
@@ -157,7 +172,6 @@ fn bind_unlinked(socket: &Socket, name: &Name, path: &Path) -> Result<File> {
 fn bind_moved(socket: &Socket, name: &Name, path: &Path, to: &Path) -> Result<File> {
     if let (Some(folder), Some(file)) = (to.parent().and_then(Path::to_str), to.file_name()) {
         let (bytes, directory) = (file.as_bytes().to_vec(), Some(folder.to_owned()));
-        make_parent(to)?;
         make_room(socket, &Name { bytes, directory, ..Name::default() }, to)?;
     }
     bind_now(socket, name)?;
@@ -191,12 +205,19 @@ fn put_owner(socket: &File, (uid, gid, mode): (u32, u32, u32)) -> std::io::Resul
     Ok(())
 }
 
-/// The folder of a socket, where it is missing.
-fn make_parent(path: &Path) -> Result<()> {
-    let Some(parent) = path.parent().filter(|parent| !parent.exists()) else { return Ok(()) };
+/// The folder of a socket, where it is missing; the folders that this takes, an outer one before those in it.
+fn make_parent(path: &Path) -> Result<Vec<PathBuf>> {
+    let Some(parent) = path.parent() else { return Ok(Vec::new()) };
+    let missing = parent.ancestors().take_while(|folder| !folder.exists());
+    let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+    missing.reverse();
+    if missing.is_empty() {
+        return Ok(missing);
+    }
     let shown = path.display().to_string();
     std::fs::create_dir_all(parent)
-        .map_err(|error| EngineError::system("make the directory of", shown, error))
+        .map_err(|error| EngineError::system("make the directory of", shown, error))?;
+    Ok(missing)
 }
 
 /// Removes what a dead socket has left at a path.

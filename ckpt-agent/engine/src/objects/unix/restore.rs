@@ -41,6 +41,7 @@ pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContex
     work.connect_datagrams(context)?;
     work.close()?;
     work.put_owners(context);
+    work.bound.remove_folders();
     for (end, fd) in std::mem::take(&mut work.agents) {
         context.hand_out(end, fd)?;
     }
