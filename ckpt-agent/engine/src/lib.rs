@@ -13,6 +13,7 @@
 
 mod aio;
 pub mod arch;
+mod control_groups;
 pub mod demand;
 pub mod doing;
 pub mod dump;

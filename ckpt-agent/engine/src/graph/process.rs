@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::control_groups::ControlGroup;
 use super::window::{StoredWindow, WINDOW_PAGES};
 use super::{
     Area, Descriptor, FileId, Lock, Pid, PosixTimer, ProcessAttributes, Sandbox, SandboxFilter,
@@ -154,6 +155,9 @@ pub struct ProcessImage {
     /// What it gives back to SysV semaphores at its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undo: Vec<SemaphoreUndo>,
+    /// Control groups in which it is and the job as a whole is not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub control_groups: Vec<ControlGroup>,
     /// RLIMIT_* in the kernel's order.
     pub limits: Vec<ResourceLimit>,
     /// PR_SET_MM fields in the order of struct prctl_mm_map: start_code .. env_end.

@@ -31,5 +31,5 @@ pub(super) const ROWS: &[Row] = &[
     ("CLONE_NEWNET", Kept, "see Limits, Namespaces"),
     ("CLONE_IO", Nothing, "who shares an I/O context matters to speed alone"),
     ("CLONE_CLEAR_SIGHAND", Nothing, ""),
-    ("CLONE_INTO_CGROUP", Nothing, "a restart is in the cgroup of whoever restarts the job"),
+    ("CLONE_INTO_CGROUP", Kept, "where it may be entered again; see Limits"),
 ];

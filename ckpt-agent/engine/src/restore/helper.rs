@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
+use super::super::control_groups;
 use super::super::graph::{Descriptor, FileId, Pid, ProcessState, SignalAction};
 use super::super::objects::{ControllingTerminal, RestoreContext, removed_directory};
 use super::super::split::standin::{self, Link};
@@ -70,6 +71,7 @@ impl Hooks for Preparation<'_> {
             self.descriptors(&order.descriptors)?;
         }
         if !self.context.rehearsal {
+            self.enter_groups(&order)?;
             let user = self.context.user.as_ref();
             let _restrained = user.map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
             own_settings(&order);
@@ -105,6 +107,18 @@ impl Hooks for Preparation<'_> {
 }
 
 impl Preparation<'_> {
+    /// Where it can't, it stays in those of whoever restarts the job; the init says so.
+    fn enter_groups(&self, order: &Order) -> Outcome {
+        if order.control_groups.is_empty() {
+            return Ok(());
+        }
+        let user = self.context.user.as_ref();
+        let acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups));
+        let _acting = acting.transpose()?;
+        let _ = control_groups::enter(&order.control_groups);
+        Ok(())
+    }
+
     fn enter_directory(&self, order: &Order) -> Outcome {
         let Some(path) = &order.working_directory else { return Ok(()) };
         let what = format!("enter directory {path}");

@@ -49,6 +49,7 @@ use super::aio;
 use super::demand::Feeder;
 use super::error::{EngineError, Result};
 use super::folders;
+use super::control_groups;
 use super::graph::{
     Credentials, FileId, Graph, Offer, Pid, ProcessImage, ProcessState, RelayEnd, RelayKind, offer,
 };
@@ -540,7 +541,7 @@ fn complete_memory(
     locked: &[FileId],
     is_last: bool,
 ) -> Result<()> {
-    let (image, scratch) = (helper.image, helper.scratch);
+    let (pid, image, scratch) = (helper.pid, helper.image, helper.scratch);
     let mut remote = helper.remote()?;
     rings::map(&mut remote, image, context)?;
     aio::make(&mut remote, image, context)?;
@@ -562,8 +563,12 @@ fn complete_memory(
     }
     register_membarrier(&mut remote, image.membarrier)?;
     local_descriptors::put(&mut remote, scratch, &image.local_descriptors)?;
-    let lacking = attributes::of_process(&mut remote, scratch, image)?;
-    say_lacking(context, image.pid, &lacking.into_iter().collect());
+    let mut lacking: BTreeSet<&str> =
+        attributes::of_process(&mut remote, scratch, image)?.into_iter().collect();
+    if !context.rehearsal && !control_groups::has_entered(pid, &image.control_groups) {
+        lacking.insert("its control groups");
+    }
+    say_lacking(context, image.pid, &lacking);
     Ok(())
 }
 

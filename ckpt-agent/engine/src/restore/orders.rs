@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
+use super::super::control_groups::{Groups, Wanted};
 use super::super::graph::{Descriptor, OwnNamespace, Pid, ProcessImage, SignalAction};
 use super::super::objects::RestoreContext;
 use super::super::sys::memfd;
@@ -32,6 +33,7 @@ pub(super) struct Order {
     pub(super) nice: i32,
     pub(super) oom_score_adj: i32,
     pub(super) core_filter: Option<u32>,
+    pub(super) control_groups: Groups,
     /// For the audit log.
     pub(super) login_user: Option<u32>,
     /// Ascending.
@@ -41,7 +43,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    fn of(process: &ProcessImage, namespaces: &[OwnNamespace]) -> Self {
+    fn of(process: &ProcessImage, namespaces: &[OwnNamespace], groups: &Wanted) -> Self {
         let elsewhere = is_among_other_mounts(process, namespaces);
         Self {
             working_directory: (!elsewhere).then(|| process.working_directory.clone()),
@@ -51,6 +53,7 @@ impl Order {
             nice: process.nice,
             oom_score_adj: process.oom_score_adj,
             core_filter: process.attributes.core_filter,
+            control_groups: groups.by(&process.control_groups),
             login_user: process.attributes.login_user,
             descriptors: process.descriptors.clone(),
             actions: process.actions.clone(),
@@ -75,9 +78,12 @@ impl Orders {
         let failed = |error: std::io::Error| EngineError::system("memfd_create", "orders", error);
         let made = memfd::make(c"ckptd-orders", libc::MFD_CLOEXEC);
         let file = made.map_err(|errno| failed(errno.into()))?;
+        let groups =
+            Wanted::of(processes.values().flat_map(|process| &process.control_groups));
+        let namespaces = &context.graph.namespaces;
         let orders = processes
             .values()
-            .map(|process| (process.pid, Order::of(process, &context.graph.namespaces)));
+            .map(|process| (process.pid, Order::of(process, namespaces, &groups)));
         // Helpers put their own descriptors in place before all of them have read theirs.
         Self::write_to(context.lift(file)?, orders).map_err(failed)
     }
@@ -127,6 +133,7 @@ mod tests {
             nice: -pid,
             oom_score_adj: pid,
             core_filter: None,
+            control_groups: Groups::new(),
             login_user: None,
             descriptors: vec![Descriptor { fd: pid, file: FileId(3), close_on_exec: true }],
             actions: vec![SignalAction { signal: pid, words: [u64::MAX, 1, 2, 3] }],

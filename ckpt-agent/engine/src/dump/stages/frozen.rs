@@ -7,6 +7,7 @@ use tracing::debug_span;
 
 use super::{DumpSettings, Quiesced};
 use crate::aio;
+use crate::control_groups::{self, Groups};
 use crate::doing::{self, Thing};
 use crate::dump::collect::{add_unopened_queues, check_queues, collect};
 use crate::dump::early;
@@ -469,6 +470,16 @@ impl Frozen {
             strangers = outside::lead(tree, &mut nodes);
         }
         Ok(Looked { nodes, strangers, stats })
+    }
+
+    /// The control groups of the job as a whole: its init's, or where a process that ran already was taken over, that one's.
+    pub(super) fn own_groups(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Groups {
+        let root = || nodes.iter().find(|(_, node)| node.pid == self.settings.root);
+        let process = match &self.settings.members {
+            Members::Tree(_) => root().map_or(self.settings.init, |(host_pid, _)| *host_pid),
+            _ => self.settings.init,
+        };
+        control_groups::of(&process.to_string())
     }
 
     /// The job's terminal, with what a stranger's shows of itself by the processes alone.

@@ -15,6 +15,7 @@ use super::snapshot::ProcessDump;
 use crate::arch::{Architecture, Current};
 use crate::doing::{self, Thing};
 use crate::dump::areas::{Planned, Window, check, check_huge, check_watched, plan};
+use crate::control_groups::{self, Groups};
 use crate::dump::attributes;
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
@@ -124,11 +125,12 @@ impl Quiesced {
                 make_snapshot_processes(processes, &readings, &self.context, &self.namespaces)?
             }
         };
+        let groups = self.frozen.own_groups(&self.nodes);
         let mut dumps = Vec::with_capacity(processes.len());
         for (place, (process, reading)) in processes.iter_mut().zip(readings).enumerate() {
             let copy = snapshot_processes.get(place).map(SnapshotProcess::host_pid);
             let shown_by = copy.unwrap_or(process.host_pid);
-            dumps.push(self.finish_process(process, reading, shown_by, page)?);
+            dumps.push(self.finish_process(process, reading, shown_by, page, &groups)?);
         }
         Ok(Read { dumps, snapshot_processes, vdso, clocks, ipc })
     }
@@ -410,6 +412,7 @@ impl Quiesced {
         reading: Reading,
         snapshot_pid: i32,
         page: u64,
+        groups: &Groups,
     ) -> Result<ProcessDump> {
         let host_pid = process.host_pid;
         let pid = self.nodes[&host_pid].pid;
@@ -465,6 +468,7 @@ impl Quiesced {
             },
             executable_inside,
             working_directory,
+            control_groups: control_groups::apart(host_pid, groups),
             removed_directory: removed.map(|(mode, _)| mode),
             removed_inode: removed.map(|(_, inode)| inode),
             root_directory: root_directory(host_pid)?,

@@ -1,0 +1,135 @@
+//! How a restart has a process enter its groups.
+
+use std::io::{Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
+
+use super::super::proc::mounts::Mount;
+use super::{ControlGroup, Groups, below, of};
+
+/// The file of a group that takes processes.
+const PROCESSES: &str = "cgroup.procs";
+/// Types of the file systems that show groups.
+const FIRST: &str = "cgroup";
+const SECOND: &str = "cgroup2";
+
+/// Which group each process is to be in, in hierarchies in which any of the job's is apart.
+#[derive(Debug, Default)]
+pub struct Wanted(Groups);
+
+impl Wanted {
+    /// Of a job in which processes have these groups; nothing is wanted where none has.
+    pub fn of<'g>(all: impl Iterator<Item = &'g ControlGroup>) -> Self {
+        let mut own: Option<Groups> = None;
+        let mut wanted = Groups::new();
+        for group in all {
+            let own = own.get_or_insert_with(|| of("self"));
+            let path = own.get(&group.hierarchy).cloned().unwrap_or_default();
+            wanted.insert(group.hierarchy.clone(), path);
+        }
+        Self(wanted)
+    }
+
+    /// The groups of one process. Its parent may have entered others before it was made.
+    pub fn by(&self, groups: &[ControlGroup]) -> Groups {
+        let mut wanted = self.0.clone();
+        for ControlGroup { hierarchy, path, within } in groups {
+            let job = wanted.get(hierarchy).filter(|_| *within).map_or("", String::as_str);
+            let path = format!("{}{path}", job.trim_end_matches('/'));
+            wanted.insert(hierarchy.clone(), path);
+        }
+        wanted
+    }
+}
+
+/// Has this process enter these groups, with whose rights it is acting. The hierarchies in which that failed, and why.
+pub fn enter(wanted: &Groups) -> Vec<(String, Error)> {
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let current = of("self");
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
+    wanted
+        .iter()
+        .filter(|(hierarchy, path)| current.get(*hierarchy) != Some(*path))
+        .filter_map(|(hierarchy, path)| {
+            let entered = folder(&mounts, hierarchy, path).and_then(|folder| enter_one(&folder));
+            entered.err().map(|error| (hierarchy.clone(), error))
+        })
+        .collect()
+}
+
+/// Whether a process is in such groups, wherever the job's own is by now.
+pub fn has_entered(pid: i32, groups: &[ControlGroup]) -> bool {
+    let current = of(&pid.to_string());
+    groups.iter().all(|group| {
+        let path = current.get(&group.hierarchy);
+        path.is_some_and(|path| {
+            if group.within { path.ends_with(&group.path) } else { *path == group.path }
+        })
+    })
+}
+
+/// Where a group is seen.
+fn folder(mounts: &[Mount], hierarchy: &str, path: &str) -> Result<PathBuf> {
+    // An image can name any path.
+    if Path::new(path).components().any(|part| part.as_os_str() == "..") {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    let shows = |mount: &&Mount| match hierarchy {
+        "" => mount.file_system == SECOND,
+        names => {
+            let has = |name| mount.data.split(',').any(|option| option == name);
+            mount.file_system == FIRST && names.split(',').all(has)
+        }
+    };
+    let seen = mounts.iter().filter(shows).find_map(|mount| {
+        let rest = if path == mount.root { Some("") } else { below(path, &mount.root) };
+        rest.map(|rest| PathBuf::from(format!("{}{rest}", mount.at.trim_end_matches('/'))))
+    });
+    seen.ok_or_else(|| ErrorKind::NotFound.into())
+}
+
+fn enter_one(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    // 0: whoever writes it.
+    std::fs::write(folder.join(PROCESSES), "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(hierarchy: &str, path: &str, within: bool) -> ControlGroup {
+        ControlGroup { hierarchy: hierarchy.into(), path: path.into(), within }
+    }
+
+    #[test]
+    fn groups_within_the_job_follow_it() {
+        let wanted = Wanted([(String::new(), "/here".to_owned())].into());
+        assert_eq!(wanted.by(&[])[""], "/here");
+        assert_eq!(wanted.by(&[group("", "/part", true)])[""], "/here/part");
+        assert_eq!(wanted.by(&[group("", "/part", false)])[""], "/part");
+        assert!(Wanted::of(std::iter::empty()).by(&[]).is_empty());
+    }
+
+    #[test]
+    fn groups_are_found_where_they_are_mounted() {
+        let mounts: Vec<Mount> = [
+            "30 1 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
+            "31 1 0:27 /box /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct",
+            "32 1 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd",
+        ]
+        .iter()
+        .filter_map(|line| Mount::parse(line))
+        .collect();
+        let found = |hierarchy, path| folder(&mounts, hierarchy, path).ok();
+        assert_eq!(found("", "/a/b"), Some("/sys/fs/cgroup/unified/a/b".into()));
+        assert_eq!(found("", "/"), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(found("cpu,cpuacct", "/box/a"), Some("/sys/fs/cgroup/cpu/a".into()));
+        assert_eq!(found("cpu,cpuacct", "/boxes"), None);
+        assert_eq!(found("name=systemd", "/s"), Some("/sys/fs/cgroup/systemd/s".into()));
+        assert_eq!(found("pids", "/s"), None);
+        assert_eq!(found("", "/a/../b"), None);
+    }
+}
