@@ -9,10 +9,10 @@
 static bool is_in_own_namespaces(void)
 {
 	char name[32] = "";
-	int fd = BUILD(open("/proc/1/comm", O_RDONLY));
+	int fd = BUILD(open("/proc/1/cmdline", O_RDONLY));
 	BUILD(read(fd, name, sizeof name - 1));
 	close(fd);
-	return strcmp(name, "ckptd-init\n") == 0;
+	return strcmp(name, "ckptd-init") == 0;
 }
 
 int main(int argc, char **argv)
