@@ -45,8 +45,8 @@ impl ProcessDescriptor {
     pub fn open_ended<'f>(
         all: impl Iterator<Item = (FileId, i32, &'f Self)>,
     ) -> Result<Vec<(FileId, OwnedFd)>> {
-        let mut groups: BTreeMap<(Option<u64>, Option<FileId>), Vec<(FileId, i32)>> =
-            BTreeMap::new();
+        // Of a process, or where that is not told of one alone.
+        let mut groups = BTreeMap::<_, Vec<(FileId, i32)>>::new();
         for (id, flags, descriptor) in all {
             let alone = descriptor.ended.is_none().then_some(id);
             let group = groups.entry((descriptor.ended, alone)).or_default();

@@ -46,10 +46,10 @@ use protocol::cluster::agent::stream_relay;
 use protocol::launch::Kept;
 
 use super::aio;
+use super::control_groups;
 use super::demand::Feeder;
 use super::error::{EngineError, Result};
 use super::folders;
-use super::control_groups;
 use super::graph::{
     Credentials, FileId, Graph, Offer, Pid, ProcessImage, ProcessState, RelayEnd, RelayKind, offer,
 };

@@ -11,8 +11,8 @@ use std::os::unix::fs::FileExt;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::error::{EngineError, Result};
 use super::super::control_groups::{Groups, Wanted};
+use super::super::error::{EngineError, Result};
 use super::super::graph::{Descriptor, OwnNamespace, Pid, ProcessImage, SignalAction};
 use super::super::objects::RestoreContext;
 use super::super::sys::memfd;
@@ -78,8 +78,7 @@ impl Orders {
         let failed = |error: std::io::Error| EngineError::system("memfd_create", "orders", error);
         let made = memfd::make(c"ckptd-orders", libc::MFD_CLOEXEC);
         let file = made.map_err(|errno| failed(errno.into()))?;
-        let groups =
-            Wanted::of(processes.values().flat_map(|process| &process.control_groups));
+        let groups = Wanted::of(processes.values().flat_map(|process| &process.control_groups));
         let namespaces = &context.graph.namespaces;
         let orders = processes
             .values()
