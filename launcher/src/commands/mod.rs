@@ -11,6 +11,11 @@ mod completions;
 #[cfg(feature = "configuration")]
 mod config;
 mod coordinator;
+#[cfg(feature = "http")]
+mod http;
+#[cfg(not(feature = "http"))]
+#[path = "without_http.rs"]
+mod http;
 #[cfg(feature = "dmtcp")]
 mod dmtcp;
 #[cfg(not(feature = "dmtcp"))]
