@@ -64,8 +64,8 @@ function showJobs(view) {
 
 function show(view) {
   const alive = view.nodes.filter((node) => node.state === "alive").length;
-  const running = view.jobs.filter((job) => job.processes && job.state !== "over").length;
-  say(summary, `${alive} of ${plural(view.nodes.length, "node", "nodes")} alive, ${plural(running, "job", "jobs")} not over`);
+  const running = view.jobs.filter((job) => job.over === undefined || job.over === null).length;
+  say(summary, `${alive} of ${plural(view.nodes.length, "node", "nodes")} alive, ${plural(running, "job", "jobs")} running`);
   warn(view.error);
   showNodes(view.nodes);
   showJobs(view);

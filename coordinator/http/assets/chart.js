@@ -86,14 +86,16 @@ export class Chart {
   draw(told, nodes, [from, to], at, end) {
     this.again = () => this.draw(told, nodes, [from, to], at, end);
     this.width = Math.max(280, Math.floor(this.element.clientWidth) || 280);
-    this.left = this.width < 500 ? 78 : 118;
+    this.left = this.width < 500 ? 94 : 118;
     [this.from, this.to] = [from, to];
     const { spans, ways } = spansOf(told, end);
     const used = giveRows(spans);
     this.place(told, nodes, used);
     const colours = new Map([...new Set(told.paths.map((path) => path.home))].sort().map((home, n) => [home, n % COLOURS]));
-    const parts = [this.arrowHeads(), ...this.axis(), ...this.laneParts(colours), ...told.stops.flatMap((stop) => this.stopParts(stop))];
+    const parts = [this.arrowHeads(), ...this.axis(), ...this.laneParts(colours)];
     for (const one of spans) parts.push(...this.line(one, colours));
+    // Over the lines, which are pale while the job does not run.
+    parts.push(...told.stops.flatMap((stop) => this.stopParts(stop)));
     for (const way of ways) parts.push(...this.way(way));
     parts.push(...this.dots(told.checkpoints));
     if (at !== null) parts.push(s("line", { class: "cursor", x1: this.x(at), x2: this.x(at), y1: AXIS - 4, y2: this.height }));

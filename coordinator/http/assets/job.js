@@ -63,8 +63,8 @@ export class Job {
       h("h3", { id }, this.name, " ", this.state), this.facts,
       h("div", { class: "controls" }, label, this.live, this.moment),
       this.chart.element, this.slider,
+      h("details", { class: "stops-box", open: "" }, this.stopsTitle, this.stops),
       h("div", { class: "scroll" }, this.processes.whole),
-      h("details", { class: "stops-box" }, this.stopsTitle, this.stops),
       h("details", {}, this.checkpointsTitle, h("div", { class: "scroll" }, this.checkpoints.whole)),
       this.logBox);
     this.element.dataset.job = this.id;

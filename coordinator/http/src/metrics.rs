@@ -192,6 +192,28 @@ impl Metrics {
     }
 }
 
+/// The same for clients that ask for no OpenMetrics, in the text format of Prometheus: counters are described under the names
+/// that they have, units are not.
+pub fn older(text: &str) -> String {
+    let mut counters = Vec::new();
+    for line in text.lines() {
+        let family = line.strip_prefix("# TYPE ").and_then(|line| line.strip_suffix(" counter"));
+        counters.extend(family);
+    }
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| !line.starts_with("# UNIT ") && *line != "# EOF") {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(kind), Some(name), Some(rest)) if counters.contains(&name) => {
+                out.push_str(&format!("# {kind} {name}_total {rest}"));
+            }
+            _ => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
 /// How many are in each of these states. Those of states that are over are not listed, but the newest job is.
 fn tell_states<'a>(
     family: &Family<State, Gauge>,
@@ -253,6 +275,16 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
         }
+        let older = older(&text);
+        for line in [
+            "# TYPE ckptd_node_losses_total counter",
+            "# HELP ckptd_node_losses_total Members that were declared gone.",
+            "# TYPE ckptd_checkpoint_pause_seconds histogram",
+            "ckptd_node_losses_total 1",
+        ] {
+            assert!(older.lines().any(|found| found == line), "{line} is not in:\n{older}");
+        }
+        assert!(!older.contains("# UNIT") && !older.contains("EOF"), "{older}");
         // A machine that was turned out is told of no more.
         let empty = Listings::default();
         let text = metrics.text(&empty, None).unwrap();

@@ -12,6 +12,7 @@
 
 use crate::gate::{self, Refusal};
 use crate::limits;
+use crate::metrics;
 use crate::page;
 use crate::token::{Sight, Tokens};
 use crate::watch::Watch;
@@ -19,7 +20,7 @@ use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use serde_json::json;
 use std::convert::Infallible;
@@ -48,7 +49,8 @@ const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
-const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 type Body = BoxBody<Bytes, Infallible>;
 type Answer = Response<Body>;
@@ -95,7 +97,7 @@ async fn found<B>(context: &Context, request: &Request<B>) -> Answer {
     }
     let sight = gate::sight(request.headers(), context.port, &context.tokens);
     match (path, sight) {
-        ("/metrics", Some(_)) => metrics(context).await,
+        ("/metrics", Some(_)) => tell_metrics(context, request.headers()).await,
         (_, Some(Sight::Metrics)) => forbidden(),
         ("/", Some(Sight::All)) => {
             full(StatusCode::OK, HTML, page::whole(&context.watch.now().await))
@@ -160,9 +162,12 @@ fn logged_in(context: &Context, secret: &str) -> Answer {
     answer
 }
 
-async fn metrics(context: &Context) -> Answer {
+async fn tell_metrics(context: &Context, headers: &HeaderMap) -> Answer {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let open = accepted.into_iter().any(|value| value.contains("application/openmetrics-text"));
     match context.watch.metrics().await {
-        Ok(text) => full(StatusCode::OK, METRICS, text),
+        Ok(text) if open => full(StatusCode::OK, OPEN_METRICS, text),
+        Ok(text) => full(StatusCode::OK, METRICS, metrics::older(&text)),
         Err(error) => full(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{error}\n")),
     }
 }

@@ -54,11 +54,6 @@ impl Browser {
             .spawn()
             .map_err(|error| format!("chromedriver: {error}"))?;
         let driver = Driver(driver);
-        let (dark, size) = match look {
-            Look::LightWide => (false, "1100,1000"),
-            Look::DarkWide => (true, "1100,1000"),
-            Look::LightNarrow => (false, "360,1500"),
-        };
         let mut arguments: Vec<String> = [
             "--headless",
             "--no-sandbox",
@@ -74,9 +69,16 @@ impl Browser {
         .map(str::to_owned)
         .to_vec();
         arguments.push(format!("--user-data-dir={}", profile.path().display()));
-        arguments.push(format!("--window-size={size}"));
-        arguments.push(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)));
-        let options = json!({ "goog:chromeOptions": { "args": arguments } });
+        arguments.push("--window-size=1100,1180".to_owned());
+        let is_light = u8::from(look != Look::DarkWide);
+        arguments.push(format!("--blink-settings=preferredColorScheme={is_light}"));
+        let mut options = json!({ "args": arguments });
+        if look == Look::LightNarrow {
+            // No window is as narrow.
+            let phone = json!({ "width": 360, "height": 1500, "pixelRatio": 1.0 });
+            options["mobileEmulation"] = json!({ "deviceMetrics": phone });
+        }
+        let options = json!({ "goog:chromeOptions": options });
         let Value::Object(options) = options else { return Err("no object".into()) };
         let deadline = Instant::now() + LIMIT;
         loop {

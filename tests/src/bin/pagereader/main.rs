@@ -75,7 +75,7 @@ async fn run(options: &Options) -> Result<(), Failed> {
     browser.wait_for(&format!("return {there} === 2"), "the ranks are on the node").await?;
     println!("the ranks are on {lost}");
 
-    let moved = rows_of(job, lost, "!=", lost);
+    let moved = rows_of(job, lost, "!", lost);
     browser.wait_for(&format!("return {moved} === 2"), "the ranks are elsewhere").await?;
     let shown = [
         (format!("return text('tr[data-key=\"{lost}\"]').includes('gone')"), "the node is gone"),
@@ -86,8 +86,6 @@ async fn run(options: &Options) -> Result<(), Failed> {
     for (script, what) in &shown {
         browser.wait_for(script, what).await?;
     }
-    picture(options, &browser, "light").await?;
-
     // Back to the beginning, and to now, by the keyboard.
     browser.press(".time", "\u{e011}").await?;
     browser.wait_for(&format!("return {there} === 2"), "the past is shown").await?;
@@ -99,10 +97,14 @@ async fn run(options: &Options) -> Result<(), Failed> {
     browser.close().await?;
 
     if options.pictures.is_some() {
-        for (look, name) in [(Look::DarkWide, "dark"), (Look::LightNarrow, "narrow")] {
+        let looks =
+            [(Look::LightWide, "light"), (Look::DarkWide, "dark"), (Look::LightNarrow, "narrow")];
+        for (look, name) in looks {
             let mut browser = Browser::start(look).await?;
             browser.go(&format!("http://127.0.0.1:{port}/?token={token}")).await?;
             browser.wait_for(&format!("return {moved} === 2"), "the ranks are shown").await?;
+            let more = "return document.querySelectorAll('.checkpoint').length >= 4";
+            browser.wait_for(more, "checkpoints after the loss").await?;
             let fits = "return document.documentElement.scrollWidth <= window.innerWidth";
             browser.wait_for(fits, "the page is no wider than the window").await?;
             picture(options, &browser, name).await?;
@@ -117,7 +119,7 @@ async fn run(options: &Options) -> Result<(), Failed> {
     expect(told(options.port, &metrics)?, &losses)
 }
 
-/// How many ranks that began on a node are shown on a node that is (=) or is not (!=) that one.
+/// How many ranks that began on a node are shown on a node that is (=) or is not (!) that one.
 fn rows_of(job: &str, home: &str, relation: &str, node: &str) -> String {
     format!(
         "[...document.querySelectorAll('article[data-name=\"{job}\"] tr[data-key^=\"{home}/\"]')].filter((row) => \
