@@ -147,7 +147,7 @@ export class Chart {
     const parts = [];
     for (let at = Math.ceil((this.from - shift) / step) * step + shift; at <= this.to; at += step) {
       const x = this.x(at);
-      parts.push(s("line", { class: "grid", x1: x, x2: x, y1: AXIS - 4, y2: this.height }));
+      parts.push(s("line", { class: "grid", x1: x, x2: x, y1: AXIS - 4, y2: this.dotsTop - 2 }));
       // A label that would leave the picture is left out.
       if (x > this.left + 24 && x < this.width - 28) parts.push(s("text", { class: "tick", x, y: AXIS - 10 }, time(at)));
     }
@@ -208,10 +208,17 @@ export class Chart {
   dots(checkpoints) {
     const shown = checkpoints.filter((one) => one.at >= this.from && one.at <= this.to);
     const r = shown.length > (this.width - this.left) / 9 ? 2 : 3.5;
-    return shown.map((one) => {
+    const y = this.dotsTop + DOTS / 2;
+    return shown.flatMap((one, index) => {
       const about = `checkpoint ${one.number}, ${clock(one.at)}: pause ${micros(one.pause_us)}, ${size(one.bytes)}, ` +
         `${size(one.stored)} added`;
-      return s("circle", { class: "checkpoint", cx: this.x(one.at), cy: this.dotsTop + DOTS / 2, r }, s("title", {}, about));
+      const x = this.x(one.at);
+      const parts = [s("circle", { class: "checkpoint", cx: x, cy: y, r }, s("title", {}, about))];
+      // Pause and size stand beside the dot, where there is room for them up to the next one.
+      const label = `${micros(one.pause_us)}, ${size(one.stored)}`;
+      const next = index + 1 < shown.length ? this.x(shown[index + 1].at) - 8 : this.width;
+      if (x + 8 + label.length * 6.2 < next) parts.push(s("text", { class: "beside", x: x + 8, y: y + 4 }, label));
+      return parts;
     });
   }
 }

@@ -25,9 +25,7 @@ function stopText(stop) {
   const why = REASONS[stop.reason] ?? stop.reason;
   const about = stop.node ? `${stop.node} ${why}` : why;
   const from = stop.checkpoint === null ? "from its beginning" : `from checkpoint ${stop.checkpoint}`;
-  const to = new Map();
-  for (const move of stop.moves) to.set(move.to, (to.get(move.to) ?? 0) + 1);
-  const moves = [...to].map(([node, count]) => `${count} to ${node}`).join(", ");
+  const moves = Object.entries(stop.moves).map(([node, count]) => `${count} to ${node}`).join(", ");
   const moved = moves ? `; processes moved: ${moves}` : "";
   return `${clock(stop.from)}: ${about}; went on ${from} after ${span(stop.to - stop.from)}${moved}`;
 }
@@ -49,7 +47,7 @@ export class Job {
     this.spans = h("select", {}, ...SPANS.map(([value, text]) => h("option", { value }, text)));
     this.live = h("button", { type: "button" }, "Now");
     this.slider = h("input", { type: "range", class: "time", "aria-label": "Moment that is shown" });
-    this.moment = h("p", { class: "moment", "aria-live": "polite" });
+    this.moment = h("p", { class: "moment" });
     this.chart = new Chart((at) => this.look(at));
     this.processes = table("Processes at that moment", ["Process", "Node", "Came from", "Began on"]);
     this.checkpoints = table("The newest first", ["Checkpoint", "Taken", "Pause", "Size", "Added", "Copies"]);
@@ -129,6 +127,9 @@ export class Job {
     this.slider.setAttribute("aria-valuetext", this.at === null ? "now" : clock(at));
     this.live.disabled = this.at === null;
     this.chart.draw(this.told, this.view.nodes, this.window(), this.at, this.end);
+    // The slider is below the lanes, as far as its knob lets it be.
+    this.slider.style.marginLeft = `${this.chart.left - 8}px`;
+    this.slider.style.width = `calc(100% - ${this.chart.left - 8}px)`;
     this.showMoment(at);
     this.showProcesses(at);
   }

@@ -126,7 +126,10 @@ impl Port {
         let listener = self.listener;
         let serve = async move {
             match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => connection::serve(listener, Arc::new(tokens), watch).await,
+                Ok(listener) => {
+                    let patience = connection::Patience::default();
+                    connection::serve(listener, Arc::new(tokens), watch, patience).await;
+                }
                 Err(error) => tracing::error!("failed to serve the page: {error}"),
             }
         };

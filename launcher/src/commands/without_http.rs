@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// There is none.
 #[derive(Debug)]
-pub struct Page;
+pub enum Page {}
 
 impl Page {
     /// # Errors
@@ -16,5 +16,7 @@ impl Page {
         Err(Failure::of(format!("serve the page at {address}"), missing))
     }
 
-    pub fn serve(self, _state: &Path) {}
+    pub fn serve(self, _state: &Path) {
+        match self {}
+    }
 }

@@ -18,7 +18,7 @@ use protocol::agent::CommitRecord;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Jobs that are over and shown.
-const MOST_OVER: usize = 32;
+const MOST_OVER: usize = 8;
 /// Departures of one machine that are shown.
 const MOST_GONE: usize = 64;
 

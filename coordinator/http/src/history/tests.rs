@@ -64,7 +64,7 @@ fn committed(checkpoint: u64, at: u64, places: &[(u32, &str, &str)]) -> ClusterE
             degraded: false,
             suspended: false,
             summary: ImageSummary { processes: 2, bytes: 8192, ..ImageSummary::default() },
-            agents: Default::default(),
+            agents: Vec::new().into(),
         },
         images: places.iter().map(image).collect(),
         parked: None,
