@@ -11,11 +11,6 @@ mod completions;
 #[cfg(feature = "configuration")]
 mod config;
 mod coordinator;
-#[cfg(feature = "http")]
-mod http;
-#[cfg(not(feature = "http"))]
-#[path = "without_http.rs"]
-mod http;
 #[cfg(feature = "dmtcp")]
 mod dmtcp;
 #[cfg(not(feature = "dmtcp"))]
@@ -24,6 +19,11 @@ mod dmtcp;
 mod doctor;
 mod export;
 mod gc;
+#[cfg(feature = "http")]
+mod http;
+#[cfg(not(feature = "http"))]
+#[path = "without_http.rs"]
+mod http;
 mod images;
 mod import;
 mod inspect;
