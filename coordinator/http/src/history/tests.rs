@@ -106,7 +106,10 @@ fn lost() -> RollbackRecord {
     }
 }
 
-fn places(history: &History) -> Vec<(String, Vec<(u64, String)>, Option<u64>)> {
+/// Logical node, places, end.
+type Way = (String, Vec<(u64, String)>, Option<u64>);
+
+fn places(history: &History) -> Vec<Way> {
     let paths = history.job(JOB).unwrap().paths.shown();
     paths.map(|path| (path.home.clone(), path.places.clone(), path.end)).collect()
 }
