@@ -83,7 +83,8 @@ fn line_of<E: Serialize>(entry: &E) -> Result<String, serde_json::Error> {
     Ok(format!("{PREFIX}{}{MIDDLE}{entry}}}\n", check_of(&entry)))
 }
 
-fn parse_line<E: DeserializeOwned>(line: &[u8]) -> Option<E> {
+/// The entry of a line without its newline; None: it is damaged.
+pub(crate) fn parse_line<E: DeserializeOwned>(line: &[u8]) -> Option<E> {
     let line = std::str::from_utf8(line).ok()?;
     let rest = line.strip_prefix(PREFIX)?;
     let (check, rest) = rest.split_at_checked(CHECK_LENGTH)?;

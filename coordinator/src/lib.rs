@@ -10,6 +10,7 @@ mod checkpoint;
 pub mod cluster;
 pub mod event;
 mod fault;
+mod follower;
 mod history;
 mod journal;
 pub mod log;
@@ -18,6 +19,7 @@ mod settings;
 
 pub use checkpoint::JobMachine;
 pub use event::{Action, Event, Notice, Outcome, StepTimes, Ticket, Time};
+pub use follower::{Followed, Follower};
 pub use history::{CommittedState, End, Entry, History};
 pub use journal::Journal;
 pub use settings::{Chosen, Departures, Interval, Limits, Settings};

@@ -24,6 +24,7 @@
 //! STATE/coordinator.sock      for commands
 //! STATE/superseded.json       another coordinator has taken over: this one must not begin again
 //! STATE/jobs/JOB/log          a job's output
+//! STATE/*.token               secrets of the cluster's page, which `ckptd-http` serves
 //! ```
 
 pub mod admission;

@@ -2,7 +2,7 @@
 
 use super::listings::ListArguments;
 use super::values::{
-    listen_address, login_span, percent, seconds, time_or_none, time_span, user_name,
+    listen_address, login_span, page_address, percent, seconds, time_or_none, time_span, user_name,
 };
 use ckpt_agent::driver::traffic::CLEAR_PORTS;
 use ckpt_dmtcp::server::Network;
@@ -59,8 +59,13 @@ pub struct CoordinatorArguments {
     /// Give the cluster a new certificate authority, and end: for one whose key may be in other hands. No coordinator may run
     /// on that folder; start it again then. Members that were not turned out get new certificates when they connect, and
     /// tokens of before are worth nothing.
-    #[arg(long, conflicts_with_all = ["recover", "dmtcp_port", "discover"])]
+    #[arg(long, conflicts_with_all = ["recover", "dmtcp_port", "discover", "http"])]
     pub rotate: bool,
+    /// Serve a page about the cluster, and its metrics for Prometheus: PORT of 127.0.0.1, or ADDRESS:PORT. The address is one
+    /// of this machine alone; from another machine the page is reached through ssh -L. Whoever looks must show the token
+    /// that is printed.
+    #[arg(long, value_name = "ADDR", value_parser = page_address)]
+    pub http: Option<SocketAddr>,
     /// Speak DMTCP's protocol too, at this port: for unmodified dmtcp_launch, dmtcp_restart and dmtcp_command.
     #[arg(long, value_name = "PORT")]
     pub dmtcp_port: Option<u16>,

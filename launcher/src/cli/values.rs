@@ -19,6 +19,22 @@ pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
         .ok_or_else(|| "neither ADDRESS nor ADDRESS:PORT".to_owned())
 }
 
+/// The port of a coordinator's page, for who names none.
+const PAGE_PORT: u16 = 7071;
+
+/// The address of a page: of this machine, where only a port is given.
+pub(super) fn page_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok((address, PAGE_PORT).into());
+    }
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>().ok();
+    port.map(|port| (Ipv4Addr::LOCALHOST, port).into())
+        .ok_or_else(|| "neither PORT nor ADDRESS:PORT".to_owned())
+}
+
 /// The longest time: a year. The sum with any time of day stays in range.
 const YEAR: Duration = Duration::from_secs(31_536_000);
 const NO_TIME: &str = "not a time, as in 90, 90s, 15m, 1h30m or 2d";
@@ -166,6 +182,17 @@ mod tests {
             (":99", "0.0.0.0:99"),
         ] {
             assert_eq!(listen_address(text).unwrap().to_string(), address);
+        }
+        for (text, address) in [
+            ("7071", "127.0.0.1:7071"),
+            (":80", "127.0.0.1:80"),
+            ("127.0.0.2", "127.0.0.2:7071"),
+            ("[::1]:9", "[::1]:9"),
+        ] {
+            assert_eq!(page_address(text).unwrap().to_string(), address);
+        }
+        for text in ["", "host", "70000", "localhost:7071"] {
+            page_address(text).unwrap_err();
         }
         for (text, seconds) in
             [("90", 90), ("2m", 120), ("1h30m", 5400), ("1d", 86_400), ("1w", 604_800)]

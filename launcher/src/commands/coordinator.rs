@@ -1,6 +1,7 @@
 //! `ckptd coordinator`.
 
 use super::Context;
+use super::http::Page;
 use crate::cli::CoordinatorArguments;
 use crate::cluster::coordinator_folder;
 use crate::failure::Failure;
@@ -16,6 +17,7 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
         Some(port) => Some(super::dmtcp::port(context, &arguments, port)?),
         None => None,
     };
+    let mut page = arguments.http.map(Page::at).transpose()?;
     let default = arguments.state.is_none();
     let state = folder(context, arguments.state)?;
     let recover = arguments.recover.then(|| context.state.path().to_owned());
@@ -50,6 +52,9 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
             let _ = super::print(
                 "ckptd: these are all addresses of this machine; for one of them: --listen ADDR\n",
             );
+        }
+        if let Some(page) = page.take() {
+            page.serve(&options.state);
         }
     })
     .map_err(|error| match error {

@@ -19,6 +19,11 @@ mod dmtcp;
 mod doctor;
 mod export;
 mod gc;
+#[cfg(feature = "http")]
+mod http;
+#[cfg(not(feature = "http"))]
+#[path = "without_http.rs"]
+mod http;
 mod images;
 mod import;
 mod inspect;

@@ -50,6 +50,8 @@ pub struct Setup {
     pub faults: bool,
     /// Whether the coordinator serves DMTCP's programs, too, at [`DMTCP_PORT`].
     pub dmtcp: bool,
+    /// The port of the coordinator's page; None: there is none.
+    pub http: Option<&'static str>,
     /// How images are encrypted; None: as usual.
     pub encryption: Option<&'static str>,
     /// The charge below which agents leave. Their batteries are folders in nodes' homes ([`Ckptd::battery`]).
@@ -84,6 +86,7 @@ impl Setup {
             agents: nodes,
             faults: false,
             dmtcp: false,
+            http: None,
             encryption: None,
             leave_below: None,
             apps: false,
@@ -213,6 +216,7 @@ impl Ckptd {
             words.extend(["--dmtcp-port", DMTCP_PORT, "--dmtcp-listen", &own]);
             words.extend(["--dmtcp-allow", &network]);
         }
+        words.extend(self.setup.http.into_iter().flat_map(|port| ["--http", port]));
         let tree = self.setup.tree_above.map(|nodes| nodes.to_string());
         let environment: Vec<(&str, &str)> =
             tree.iter().map(|nodes| ("CKPTD_TREE_ABOVE", nodes.as_str())).collect();

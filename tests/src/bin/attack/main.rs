@@ -5,6 +5,7 @@ mod local;
 mod member;
 mod outcome;
 mod packets;
+mod page;
 mod partner;
 mod stranger;
 mod table;
@@ -93,8 +94,12 @@ fn attack() -> Result<bool, Failure> {
         return Err(Failure(format!("{} is not as `attack --matrix` has it", matrix.display())));
     }
     let stage = Stage::new(&workspace)?;
-    let ckptd =
-        stage.cluster_of(Setup { agents: 2, encrypting: [1, 2].into(), ..Setup::new(3) })?;
+    let ckptd = stage.cluster_of(Setup {
+        agents: 2,
+        encrypting: [1, 2].into(),
+        http: Some(page::PORT),
+        ..Setup::new(3)
+    })?;
     let mut outcomes = BTreeMap::new();
     let done = Field::new(&ckptd).and_then(|mut field| {
         let fought = field.fight(&mut outcomes);
@@ -153,6 +158,7 @@ impl<'a> Field<'a> {
             outcomes.extend(lines.into_iter().map(|Line { id, outcome }| (id, outcome)));
         };
         take(local::of_users(self.ckptd)?);
+        take(page::attacks(self.ckptd)?);
         // While no other attacker has the machine's address.
         take(self.of_packets()?);
         take(self.of_stranger()?);

@@ -27,6 +27,7 @@ const PARTNER: &str = "partner";
 const TURNED_OUT: &str = "member that was turned out";
 /// A user of a member who has no part in the job.
 const USER: &str = "user of a member";
+const PAGE_USER: &str = "user of the coordinator's machine";
 
 /// All of them, in the order in which the matrix shows them.
 pub const ATTACKS: &[Attack] = &[
@@ -119,6 +120,22 @@ pub const ATTACKS: &[Attack] = &[
     attack("user-opens-images", USER, "open files of images and of the coordinator's folder"),
     attack("user-operates", USER, "turn members out, make tokens, read the audit log"),
     attack("user-shell", USER, "use ckptd rsh outside of a job"),
+    attack(
+        "page-looks",
+        PAGE_USER,
+        "look at the coordinator's page, its data, a log or the metrics without the token, or by another way of showing it",
+    ),
+    attack("page-opens-tokens", PAGE_USER, "open the files of the page's tokens"),
+    attack(
+        "page-changes",
+        PAGE_USER,
+        "change something through the page, by a token that was stolen",
+    ),
+    attack(
+        "page-rebinds",
+        "web site that a user opens",
+        "reach the page under a name of its own, with what the browser knows",
+    ),
     attack("job-operates", "job", "order from inside of a job what its user may not"),
     attack("job-leaves", "job", "run on another machine as anybody but its user"),
     attack("job-ends-agent", "job", "signal the agent, or read its memory"),

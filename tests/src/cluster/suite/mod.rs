@@ -23,6 +23,7 @@ mod moving;
 mod open_mpi;
 mod owners;
 mod packaged;
+mod page;
 mod phones;
 mod recovery;
 mod rows;
@@ -84,6 +85,7 @@ pub fn all() -> Vec<Case> {
         damage::CASES,
         shells::CASES,
         recovery::CASES,
+        page::CASES,
         tree::CASES,
         traffic::CASES,
         discovery::CASES,

@@ -1,0 +1,85 @@
+// The page: hears from the coordinator how the cluster is, and shows it.
+
+import { h, plural, rows, say, size, table } from "./dom.js";
+import { Job } from "./job.js";
+
+const summary = document.getElementById("summary");
+const warning = document.getElementById("alert");
+const jobsPlace = document.getElementById("jobs");
+const jobs = new Map();
+
+const nodes = table("Machines of the cluster", [
+  "Node", "State", "Slots", "Speed", "Load", "Battery", "Free memory", "Runs", "Holds",
+]);
+document.getElementById("nodes").append(h("div", { class: "scroll" }, nodes.whole));
+const none = h("p", { class: "soft" }, "No job has been run yet.");
+
+function number(value, digits) {
+  return Number.isFinite(value) ? value.toFixed(digits) : "–";
+}
+
+function battery(node) {
+  if (!Number.isFinite(node.battery)) return "–";
+  return `${node.battery} %${node.charging ? ", charging" : ""}`;
+}
+
+function showNodes(list) {
+  rows(nodes.body, list.map((node) => ({
+    key: node.name,
+    className: `node state-${node.state}`,
+    cells: [
+      ["Node", node.name],
+      ["State", node.state],
+      ["Slots", `${node.slots ?? "–"}${node.spare ? " spare" : ""}`],
+      ["Speed", number(node.speed, 2)],
+      ["Load", number(node.load, 2)],
+      ["Battery", battery(node)],
+      ["Free memory", node.available_memory ? size(node.available_memory) : "–"],
+      ["Runs", plural(node.instances?.length ?? 0, "instance", "instances")],
+      ["Holds", plural(node.holds?.length ?? 0, "job", "jobs")],
+    ],
+  })));
+}
+
+function showJobs(view) {
+  const there = new Set(view.jobs.map((job) => job.id));
+  for (const [id, job] of jobs) {
+    if (!there.has(id)) {
+      job.element.remove();
+      jobs.delete(id);
+    }
+  }
+  view.jobs.forEach((told, at) => {
+    let job = jobs.get(told.id);
+    if (!job) {
+      job = new Job(told.id);
+      jobs.set(told.id, job);
+    }
+    if (jobsPlace.children[at] !== job.element) jobsPlace.insertBefore(job.element, jobsPlace.children[at] ?? null);
+    job.show(told, view);
+  });
+  if (view.jobs.length === 0) jobsPlace.append(none);
+  else none.remove();
+}
+
+function show(view) {
+  const alive = view.nodes.filter((node) => node.state === "alive").length;
+  const running = view.jobs.filter((job) => job.over === undefined || job.over === null).length;
+  say(summary, `${alive} of ${plural(view.nodes.length, "node", "nodes")} alive, ${plural(running, "job", "jobs")} running`);
+  warn(view.error);
+  showNodes(view.nodes);
+  showJobs(view);
+}
+
+function warn(text) {
+  warning.hidden = !text;
+  say(warning, text ?? "");
+}
+
+const stream = new EventSource("/events");
+stream.addEventListener("message", (event) => show(JSON.parse(event.data)));
+stream.addEventListener("error", () => {
+  // Where the connection is refused, the browser gives up; else it tries again by itself.
+  if (stream.readyState === EventSource.CLOSED) warn("The coordinator does not let this page in any more: load it again.");
+  else warn("Not connected to the coordinator: what is shown is old. Trying again.");
+});

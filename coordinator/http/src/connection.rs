@@ -1,0 +1,217 @@
+//! Connections: how many, and how long each may take.
+
+use crate::limits;
+use crate::routes::{Context, answer};
+use crate::token::Tokens;
+use crate::watch::Watch;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Duration, Instant, Sleep};
+
+/// What is waited for when the system has no descriptor left for a connection.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// What connections may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// How many there are at a time; others wait.
+    pub connections: usize,
+    /// For how long the head of a request may be on its way.
+    pub idle: Duration,
+    /// For how long a client may take nothing of what is sent to it.
+    pub stalled: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let (connections, idle, stalled) = (limits::CONNECTIONS, limits::IDLE, limits::STALLED);
+        Self { connections, idle, stalled }
+    }
+}
+
+/// Serves for ever.
+pub async fn serve(listener: TcpListener, tokens: Arc<Tokens>, watch: Watch, patience: Patience) {
+    let port = listener.local_addr().map_or(0, |address| address.port());
+    let context = Arc::new(Context::new(port, tokens, watch));
+    let look = Arc::clone(&context);
+    protocol::task::spawn(async move { look.watch().run().await });
+    let places = Arc::new(Semaphore::new(patience.connections));
+    loop {
+        // It is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(SHORT).await;
+            continue;
+        };
+        let context = Arc::clone(&context);
+        protocol::task::spawn(async move {
+            let _place = place;
+            // A browser that goes away is no fault of anybody's.
+            let _ = tokio::time::timeout(limits::LIFE, talk(stream, context, patience)).await;
+        });
+    }
+}
+
+async fn talk(stream: TcpStream, context: Arc<Context>, patience: Patience) -> hyper::Result<()> {
+    let service = service_fn(move |request| {
+        let context = Arc::clone(&context);
+        async move { Ok::<_, std::convert::Infallible>(answer(&context, &request).await) }
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(patience.idle)
+        .max_buf_size(limits::HEAD)
+        .max_headers(limits::HEADERS)
+        .serve_connection(TokioIo::new(Watched::new(stream, patience.stalled)), service)
+        .await
+}
+
+/// A connection that fails when its client takes nothing for some time.
+struct Watched<S> {
+    stream: S,
+    limit: Duration,
+    /// Runs while something waits to be taken.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Watched<S> {
+    fn new(stream: S, limit: Duration) -> Self {
+        Self { stream, limit, stalled: None }
+    }
+
+    /// What came of an attempt to write; the first that has to wait begins the time.
+    fn judge<T>(
+        &mut self,
+        context: &mut std::task::Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let until = Instant::now() + self.limit;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        ready!(stalled.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.judge(context, written)
+    }
+
+    fn poll_flush(
+        self: Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.stream).poll_flush(context);
+        this.judge(context, flushed)
+    }
+
+    fn poll_shutdown(
+        self: Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let shut = Pin::new(&mut this.stream).poll_shutdown(context);
+        this.judge(context, shut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// A page of a coordinator that is not there, and its address.
+    async fn page(patience: Patience) -> (std::net::SocketAddr, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let tokens = Arc::new(Tokens::open(dir.path()).unwrap());
+        let watch = Watch::new(dir.path()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, tokens, watch, patience));
+        (address, dir)
+    }
+
+    async fn say(address: std::net::SocketAddr, bytes: &[u8]) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // It may be refused before it has said everything.
+        let _ = stream.write_all(bytes).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[tokio::test]
+    async fn long_heads_are_refused() {
+        let (address, _dir) = page(Patience::default()).await;
+        let start = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+        let answer = say(address, format!("{start}\r\n").as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+        let long = format!("{start}X: {}\r\n\r\n", "x".repeat(2 * limits::HEAD));
+        let answer = say(address, long.as_bytes()).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+        let many = "X: x\r\n".repeat(2 * limits::HEADERS);
+        let answer = say(address, format!("{start}{many}\r\n").as_bytes()).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+        for nonsense in ["GET\r\n\r\n", "\x16\x03\x01\x02\0\x01\0\x01\r\n\r\n"] {
+            let answer = say(address, nonsense.as_bytes()).await;
+            assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_makes_room_in_the_end() {
+        let patience =
+            Patience { connections: 2, idle: Duration::from_millis(50), ..Patience::default() };
+        let (address, _dir) = page(patience).await;
+        let mut silent = Vec::new();
+        for _ in 0..patience.connections {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let request = b"GET /icon.svg HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let answer = say(address, request).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        for mut stream in silent {
+            let mut answer = Vec::new();
+            // It ends.
+            let _ = stream.read_to_end(&mut answer).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn who_takes_nothing_is_left() {
+        let (near, _far) = tokio::io::duplex(16);
+        let mut near = Watched::new(near, Duration::from_millis(20));
+        let error = near.write_all(&[0; 64]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,26 @@
+//! How much may be asked for at a time.
+
+use std::time::Duration;
+
+/// Connections; others wait until one ends.
+pub const CONNECTIONS: usize = 64;
+/// Streams of events: browsers' tabs. Others are turned away.
+pub const STREAMS: usize = 16;
+/// The head of a request, in bytes; hyper takes no less than 8 KiB.
+pub const HEAD: usize = 16 * 1024;
+/// Header lines of a request.
+pub const HEADERS: usize = 64;
+/// For how long the next request's head may be on its way, counted from the end of the answer before.
+pub const IDLE: Duration = Duration::from_secs(15);
+/// For how long a client may take nothing of what is sent to it.
+pub const STALLED: Duration = Duration::from_secs(15);
+/// For how long a connection lasts, and with it a stream: browsers make another.
+pub const LIFE: Duration = Duration::from_secs(3600);
+/// For how long the coordinator may take to answer.
+pub const ANSWER: Duration = Duration::from_secs(10);
+/// How often the coordinator is asked while somebody looks.
+pub const PERIOD: Duration = Duration::from_secs(1);
+/// How often a stream without news says that it is there.
+pub const PULSE: Duration = Duration::from_secs(5);
+/// Bytes of a job's log that are shown.
+pub const LOG: u64 = 64 * 1024;

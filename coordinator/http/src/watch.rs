@@ -1,0 +1,170 @@
+//! Looks at the cluster: once in a while as long as somebody watches, and when somebody asks.
+
+use crate::ask::{AskError, Coordinator, LogPart};
+use crate::history::History;
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::view::{self, Listings};
+use bytes::Bytes;
+use coordinator::cluster::ClusterEntry;
+use coordinator::{Followed, Follower};
+use protocol::clock::wall_ms;
+use protocol::cluster::client::Ask;
+use serde_json::Value;
+use std::io;
+use std::path::{Path, PathBuf};
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+
+/// The coordinator's log, in its folder.
+const LOG: &str = "cluster.log";
+
+/// See the module.
+#[derive(Debug)]
+pub struct Watch {
+    state: PathBuf,
+    coordinator: Coordinator,
+    seen: Mutex<Seen>,
+    shown: watch::Sender<Bytes>,
+}
+
+/// What is known.
+#[derive(Debug, Default)]
+struct Seen {
+    log: Option<Follower<ClusterEntry>>,
+    /// The log can't be read: that was told, and what was read of it stays.
+    log_failed: bool,
+    history: History,
+    metrics: Metrics,
+    listings: Listings,
+    looked: Option<Instant>,
+}
+
+impl Watch {
+    /// At the coordinator of this folder.
+    ///
+    /// # Errors
+    /// Where the folder can't be opened.
+    pub fn new(state: &Path) -> io::Result<Self> {
+        let coordinator = Coordinator::of(state)?;
+        let (seen, shown) = (Mutex::default(), watch::Sender::new(Bytes::new()));
+        Ok(Self { state: state.to_owned(), coordinator, seen, shown })
+    }
+
+    /// Looks once in a while, for ever, while there are streams.
+    pub async fn run(&self) {
+        let mut ticks = tokio::time::interval(limits::PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if self.shown.receiver_count() > 0 {
+                let mut seen = self.seen.lock().await;
+                self.look(&mut seen).await;
+            } else {
+                // What has happened is read in time, so that who comes does not wait for a long log.
+                self.read_log(&mut *self.seen.lock().await).await;
+            }
+        }
+    }
+
+    /// What is told from now on. A slow reader leaves out what is old.
+    pub fn stream(&self) -> watch::Receiver<Bytes> {
+        self.shown.subscribe()
+    }
+
+    /// How many are told.
+    pub fn streams(&self) -> usize {
+        self.shown.receiver_count()
+    }
+
+    /// What the page is told, not older than a moment.
+    pub async fn now(&self) -> Value {
+        let mut seen = self.seen.lock().await;
+        self.look_unless_fresh(&mut seen).await;
+        view::view(&seen.listings, &seen.history)
+    }
+
+    /// The metrics; an error where the coordinator does not answer.
+    pub async fn metrics(&self) -> Result<String, String> {
+        let mut seen = self.seen.lock().await;
+        self.look_unless_fresh(&mut seen).await;
+        if let Some(error) = &seen.listings.error {
+            return Err(error.clone());
+        }
+        let free = free_bytes(&self.state);
+        let Seen { metrics, listings, .. } = &mut *seen;
+        metrics.text(listings, free).map_err(|error| error.to_string())
+    }
+
+    /// The end of a job's log.
+    pub async fn log(&self, job: &str) -> Result<LogPart, AskError> {
+        self.coordinator.log(job).await
+    }
+
+    async fn look_unless_fresh(&self, seen: &mut Seen) {
+        if seen.looked.is_none_or(|looked| looked.elapsed() >= limits::PERIOD / 2) {
+            self.look(seen).await;
+        }
+    }
+
+    async fn look(&self, seen: &mut Seen) {
+        self.read_log(seen).await;
+        match self.ask().await {
+            Ok(listings) => seen.listings = listings,
+            Err(error) => {
+                seen.listings.error = Some(format!("failed to ask the coordinator: {error}"));
+                seen.listings.at = wall_ms();
+            }
+        }
+        seen.looked = Some(Instant::now());
+        if self.shown.receiver_count() > 0 {
+            let view = view::view(&seen.listings, &seen.history).to_string();
+            self.shown.send_replace(Bytes::from(format!("data: {view}\n\n")));
+        }
+    }
+
+    async fn ask(&self) -> Result<Listings, AskError> {
+        let nodes = self.coordinator.listing(&Ask::Nodes).await?;
+        let jobs = self.coordinator.listing(&Ask::Status { job: None }).await?;
+        Ok(Listings { nodes, jobs, at: wall_ms(), error: None })
+    }
+
+    /// Reads what is new in the log.
+    async fn read_log(&self, seen: &mut Seen) {
+        while !seen.log_failed {
+            let followed = match &mut seen.log {
+                Some(log) => log.advance(),
+                None => Follower::open(&self.state.join(LOG)).map(|log| {
+                    seen.log = Some(log);
+                    Followed::Entries(Vec::new())
+                }),
+            };
+            match followed {
+                Ok(Followed::Nothing) => return,
+                Ok(Followed::Entries(entries)) => {
+                    for fact in entries.iter().filter_map(|entry| seen.history.apply(entry)) {
+                        seen.metrics.count(&fact);
+                    }
+                }
+                Ok(Followed::Anew) => {
+                    (seen.history, seen.metrics) = (History::default(), Metrics::default());
+                }
+                Err(error) => {
+                    tracing::error!("the page shows nothing of what happens from now on: {error}");
+                    seen.log_failed = true;
+                }
+            }
+            // Others get their turn between two pieces of a long log.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Bytes that are free for its owner on the disk of that folder.
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let about = nix::sys::statvfs::statvfs(folder).ok()?;
+    // Their types differ between systems.
+    #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+    let free = (about.blocks_available() as u64).saturating_mul(about.fragment_size() as u64);
+    Some(free)
+}

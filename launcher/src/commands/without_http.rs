@@ -1,0 +1,22 @@
+//! Where the coordinator's page is left out (cargo feature `http`), as for phones: who asks for it is told so.
+
+use crate::failure::Failure;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// There is none.
+#[derive(Debug)]
+pub enum Page {}
+
+impl Page {
+    /// # Errors
+    /// Always.
+    pub fn at(address: SocketAddr) -> Result<Self, Failure> {
+        let missing = "this ckptd is built without the page, as those for phones are";
+        Err(Failure::of(format!("serve the page at {address}"), missing))
+    }
+
+    pub fn serve(self, _state: &Path) {
+        match self {}
+    }
+}

@@ -1,0 +1,172 @@
+//! Reads a coordinator's page in a browser, on the coordinator's machine: the part of the test `page` that is inside of the
+//! cluster.
+
+mod browser;
+mod plain;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use browser::{Browser, Look};
+use clap::Parser;
+use plain::get;
+
+/// What went wrong.
+type Failed = Box<dyn Error>;
+
+/// See the file.
+#[derive(Parser)]
+struct Options {
+    /// The page's port
+    #[arg(long)]
+    port: u16,
+    /// The coordinator's folder
+    #[arg(long)]
+    state: PathBuf,
+    /// The job
+    #[arg(long)]
+    job: String,
+    /// The node that is about to be lost
+    #[arg(long)]
+    lost: String,
+    /// A folder for pictures of the page
+    #[arg(long)]
+    pictures: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let done = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failed::from)
+        .and_then(|runtime| runtime.block_on(run(&Options::parse())));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pagereader: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn secret(state: &Path, name: &str) -> Result<String, Failed> {
+    let text = std::fs::read_to_string(state.join(name));
+    Ok(text.map_err(|error| format!("{name}: {error}"))?.trim().to_owned())
+}
+
+async fn run(options: &Options) -> Result<(), Failed> {
+    let token = secret(&options.state, "http.token")?;
+    let metrics = secret(&options.state, "metrics.token")?;
+    refused(options.port, &token)?;
+    expect(
+        told(options.port, &metrics)?,
+        &["ckptd_nodes{state=\"alive\"} 3", "ckptd_jobs{state=\"running\"} 1"],
+    )?;
+
+    let mut browser = Browser::start(Look::LightWide).await?;
+    let Options { port, job, lost, .. } = options;
+    browser.go(&format!("http://127.0.0.1:{port}/?token={token}")).await?;
+    let address = browser.address().await?;
+    if address.contains(&token) {
+        return Err(format!("the secret stays in the address: {address}").into());
+    }
+    let there = rows_of(job, lost, "=", lost);
+    browser.wait_for(&format!("return {there} === 2"), "the ranks are on the node").await?;
+    println!("the ranks are on {lost}");
+
+    let moved = rows_of(job, lost, "!", lost);
+    browser.wait_for(&format!("return {moved} === 2"), "the ranks are elsewhere").await?;
+    let shown = [
+        (format!("return text('tr[data-key=\"{lost}\"]').includes('gone')"), "the node is gone"),
+        (format!("return text('.stops').includes('{lost} lost')"), "the loss is told"),
+        ("return document.querySelectorAll('.way.lost').length >= 2".into(), "arrows are drawn"),
+        ("return document.querySelectorAll('.checkpoint').length >= 2".into(), "dots are drawn"),
+    ];
+    for (script, what) in &shown {
+        browser.wait_for(script, what).await?;
+    }
+    // Back to the beginning, and to now, by the keyboard.
+    browser.press(".time", "\u{e011}").await?;
+    browser.wait_for(&format!("return {there} === 2"), "the past is shown").await?;
+    browser.press(".time", "\u{e010}").await?;
+    browser.wait_for(&format!("return {moved} === 2"), "the present is shown").await?;
+    browser.click(".log summary").await?;
+    let rank = "return text('.log pre').includes('rank 5 of 6')";
+    browser.wait_for(rank, "the log is shown").await?;
+    browser.close().await?;
+
+    if options.pictures.is_some() {
+        let looks =
+            [(Look::LightWide, "light"), (Look::DarkWide, "dark"), (Look::LightNarrow, "narrow")];
+        for (look, name) in looks {
+            let mut browser = Browser::start(look).await?;
+            browser.go(&format!("http://127.0.0.1:{port}/?token={token}")).await?;
+            browser.wait_for(&format!("return {moved} === 2"), "the ranks are shown").await?;
+            let more = "return document.querySelectorAll('.checkpoint').length >= 4";
+            browser.wait_for(more, "checkpoints after the loss").await?;
+            let fits = "return document.documentElement.scrollWidth <= window.innerWidth";
+            browser.wait_for(fits, "the page is no wider than the window").await?;
+            picture(options, &browser, name).await?;
+            browser.close().await?;
+        }
+    }
+    let losses = [
+        "ckptd_node_losses_total 1",
+        "ckptd_nodes{state=\"gone\"} 1",
+        "ckptd_rollback_seconds_count{reason=\"lost\"} 1",
+    ];
+    expect(told(options.port, &metrics)?, &losses)
+}
+
+/// How many ranks that began on a node are shown on a node that is (=) or is not (!) that one.
+fn rows_of(job: &str, home: &str, relation: &str, node: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('article[data-name=\"{job}\"] tr[data-key^=\"{home}/\"]')].filter((row) => \
+         row.cells[0].textContent.startsWith('nqueens') && row.cells[1].textContent {relation}== '{node}').length"
+    )
+}
+
+async fn picture(options: &Options, browser: &Browser, name: &str) -> Result<(), Failed> {
+    let Some(folder) = &options.pictures else { return Ok(()) };
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(folder.join(format!("{name}.png")), browser.picture().await?)?;
+    Ok(())
+}
+
+/// Whoever has no secret, a wrong one, or asks for another host hears nothing.
+fn refused(port: u16, token: &str) -> Result<(), Failed> {
+    let own = format!("127.0.0.1:{port}");
+    let right = format!("Bearer {token}");
+    for path in ["/", "/data", "/events", "/log?job=queens", "/metrics"] {
+        for (host, shown, status) in [
+            (own.as_str(), None, 401),
+            (&own, Some("Bearer 0123456789"), 401),
+            ("evil.example", Some(&*right), 421),
+            ("10.77.0.11", Some(&*right), 421),
+        ] {
+            let (found, _) = get(port, path, host, shown)?;
+            if found != status {
+                return Err(
+                    format!("{path} for {host} with {shown:?}: {found}, not {status}").into()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The metrics.
+fn told(port: u16, token: &str) -> Result<String, Failed> {
+    let (status, text) = get(port, "/metrics", "localhost", Some(&format!("Bearer {token}")))?;
+    if status == 200 { Ok(text) } else { Err(format!("/metrics: {status}: {text}").into()) }
+}
+
+fn expect(text: String, lines: &[&str]) -> Result<(), Failed> {
+    for line in lines {
+        if !text.lines().any(|found| found == *line) {
+            return Err(format!("{line} is not in:\n{text}").into());
+        }
+    }
+    Ok(())
+}
