@@ -23,7 +23,12 @@ impl ClusterMachine {
     }
 
     fn summary(&self, job: &Job, now: Now) -> Value {
-        job.summary(now, &self.shared.settings.jobs_folder)
+        let mut value = job.summary(now, &self.shared.settings.jobs_folder);
+        if let Value::Object(fields) = &mut value {
+            let drained: Vec<&NodeName> = self.drains.keys().collect();
+            fields.insert("drained".to_owned(), json!(drained));
+        }
+        value
     }
 
     pub(super) fn list_jobs(&self, now: Now, caller: &Caller) -> Value {
@@ -72,7 +77,8 @@ impl ClusterMachine {
                 let heartbeat = self.shared.settings.heartbeat();
                 json!({
                     "name": name,
-                    "state": state_of(member, now, heartbeat),
+                    "state": state_of(member, now, heartbeat, instances.contains_key(name)),
+                    "drained": member.drained,
                     "role": self.shared.powers_of(name).describe(),
                     "standby": self.shared.standbys.contains(name),
                     "trust": member.asks_for(&caller.user).ok(),
@@ -111,13 +117,15 @@ fn hundredths(number: f64) -> f64 {
 }
 
 /// A node without a connection, or whose heartbeats are late, is unheard.
-fn state_of(member: &Member, now: Now, heartbeat: u64) -> &'static str {
+fn state_of(member: &Member, now: Now, heartbeat: u64, runs: bool) -> &'static str {
     let late = now.nanos.saturating_sub(member.heard.nanos) > heartbeat.saturating_mul(3);
     match member.presence {
         Presence::Gone => "gone",
         Presence::Leaving => "leaving",
-        Presence::There if member.is_connected() && !late => "alive",
-        Presence::There => "unheard",
+        Presence::There if !member.is_connected() || late => "unheard",
+        Presence::There if member.drained && runs => "draining",
+        Presence::There if member.drained => "drained",
+        Presence::There => "alive",
     }
 }
 
@@ -262,7 +270,7 @@ impl Job {
         match self.ledger.rollbacks.last() {
             Some(last) => match (last.reason.as_str(), &last.node) {
                 ("lost", Some(node)) => format!("{node} is gone"),
-                ("leave" | "join" | "speed", Some(_)) => moved_for(last),
+                ("leave" | "drain" | "join" | "speed", Some(_)) => moved_for(last),
                 (reason, _) => reason.to_owned(),
             },
             None => self.ledger.cause.word().to_owned(),

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use thiserror::Error;
 
 /// Why a job that can be nowhere waits.
-pub(super) const NOWHERE: &str = "no machine of the cluster can take processes";
+const NOWHERE: &str = "no machine of the cluster can take processes";
 
 /// Answers to heartbeats that are remembered of each member, for the heartbeats that say of one that it has come.
 const MOST_ANSWERS: usize = 16;
@@ -51,6 +51,8 @@ pub(super) struct Member {
     pub(super) holdings: Vec<Holding>,
     /// It was told that it is free to go, and has not been started again since.
     pub(super) dismissed: bool,
+    /// It is to run nothing, until an operator says otherwise; it stays a member and keeps its images.
+    pub(super) drained: bool,
     /// When it last connected, in milliseconds since 1970 UTC.
     pub(super) connected_ms: u64,
 }
@@ -89,6 +91,7 @@ impl Member {
             answered: VecDeque::new(),
             holdings: Vec::new(),
             dismissed: false,
+            drained: false,
             connected_ms: now.unix_ms,
         }
     }
@@ -116,6 +119,11 @@ impl Member {
 
     /// Whether it may be given processes.
     pub(super) fn is_usable(&self) -> bool {
+        self.would_be_usable() && !self.drained
+    }
+
+    /// The same, if it were not drained.
+    fn would_be_usable(&self) -> bool {
         self.is_connected() && self.presence == Presence::There && self.profile.slots > 0
     }
 
@@ -396,6 +404,23 @@ impl Members {
             Traffic::Encrypted => " with --encrypt-job-traffic",
         };
         (!reasons.is_empty()).then(|| format!("{NOWHERE} of {}{wish}: {shown}", user.name))
+    }
+
+    /// Why a job can be nowhere: no member takes processes; with those that would if they were not drained.
+    pub(super) fn nobody(&self) -> String {
+        let drained = self.iter().filter(|(_, member)| member.drained && member.would_be_usable());
+        let names: Vec<&str> =
+            drained.map(|(node, _)| node.as_str()).take(MOST_REASONS).collect();
+        match names[..] {
+            [] => NOWHERE.to_owned(),
+            [one] => format!("{NOWHERE}: {one} is drained; see 'ckptd uncordon'"),
+            _ => format!("{NOWHERE}: {} are drained; see 'ckptd uncordon'", names.join(", ")),
+        }
+    }
+
+    /// Whether it is to run nothing.
+    pub(super) fn is_drained(&self, node: &NodeName) -> bool {
+        self.get(node).is_some_and(|member| member.drained)
     }
 
     /// Those that may be given processes.

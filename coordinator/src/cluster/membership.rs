@@ -250,6 +250,7 @@ impl ClusterMachine {
             self.shared.act(ClusterAction::Disconnect { node: node.clone() });
         }
         self.forget_clients_of(node, u64::MAX);
+        self.forget_drain(node, "it was turned out of the cluster");
         self.shared.members.remove(node);
         self.shared.powers.remove(node);
         self.node_is_gone(now, node);
@@ -297,7 +298,7 @@ impl ClusterMachine {
         }
     }
 
-    fn members_changed(&mut self, now: Now) {
+    pub(super) fn members_changed(&mut self, now: Now) {
         for job in self.jobs.values_mut() {
             job.plan_if_waiting(now, &mut self.shared);
             if job.is_running() {

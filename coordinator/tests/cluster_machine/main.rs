@@ -7,6 +7,7 @@ mod archives;
 mod audit;
 #[path = "../common/mod.rs"]
 mod common;
+mod drains;
 mod grants;
 mod logins;
 mod partners;

@@ -146,6 +146,14 @@ impl Rig {
         self.settle();
     }
 
+    /// The coordinator's own user orders something.
+    pub fn order(&mut self, ask: Ask) {
+        let client = ClientId { number: 2, ..client() };
+        let user = JobUser { uid: 0, name: "root".to_owned() };
+        self.events.push_back(ClusterEvent::Asked { client, user, ask });
+        self.settle();
+    }
+
     pub fn checkpoint(&mut self) {
         self.ask(Ask::Checkpoint { job: "latest".to_owned() });
     }

@@ -182,6 +182,12 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Leave { node } => {
             clustered::leave(&context.need_cluster("announce a departure")?, node)?;
         }
+        Command::Drain { node, no_wait } => {
+            clustered::drain(&context.need_cluster("drain a node")?, node, !no_wait)?;
+        }
+        Command::Uncordon { node } => {
+            clustered::uncordon(&context.need_cluster("uncordon a node")?, node)?;
+        }
         Command::Checkpoint { job } => checkpoint::perform(&context, &job)?,
         Command::Stop { job, checkpoint } => stop::perform(&context, &job, checkpoint)?,
         Command::Ls(list) => ls::perform(&context, list)?,

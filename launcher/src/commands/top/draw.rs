@@ -166,7 +166,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, nodes: &[Value]) {
             number(node, "heard_ms").map_or("-".to_owned(), |ms| format!("{} s", ms / 1000));
         let cells = vec![
             word(node, "name"),
-            word(node, "state"),
+            listing::node_state(node),
             word(node, "slots"),
             word(node, "cores"),
             decimals(node, "speed"),
