@@ -100,6 +100,14 @@ pub(super) fn free_to_go(node: &NodeName) {
     info!(%node, reason = "nothing of any job needs it", "member: free to go");
 }
 
+/// A member's disk is full, or is so no more.
+pub(super) fn fullness(node: &NodeName, is_full: bool) {
+    match is_full {
+        true => warn!(%node, "member: its disk is full, copies go elsewhere"),
+        false => info!(%node, "member: its disk has room again"),
+    }
+}
+
 /// A drained member on which nothing of any job runs any more.
 pub(super) fn emptied(node: &NodeName) {
     info!(%node, reason = "it was drained", "member: runs nothing any more");

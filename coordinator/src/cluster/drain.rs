@@ -85,7 +85,8 @@ impl ClusterMachine {
 
     fn cannot_order(&self, caller: &Caller, node: &NodeName) -> Option<String> {
         if !caller.is_operator() {
-            let reason = "only an operator may, on the coordinator's machine or a member of --role operator";
+            let reason =
+                "only an operator may, on the coordinator's machine or a member of --role operator";
             return Some(reason.to_owned());
         }
         let is_member = self.shared.members.get(node).is_some();
@@ -197,7 +198,8 @@ impl Job {
 
 /// "queens and fold", as many as a line may name.
 fn names(jobs: &[&Job]) -> String {
-    let shown: Vec<&str> = jobs.iter().take(MOST_NAMES).map(|job| job.ledger.name.as_str()).collect();
+    let shown: Vec<&str> =
+        jobs.iter().take(MOST_NAMES).map(|job| job.ledger.name.as_str()).collect();
     match jobs.len().saturating_sub(shown.len()) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),

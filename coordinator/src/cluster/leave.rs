@@ -351,7 +351,11 @@ impl Job {
         let images = images.filter(|(_, image)| image.node == *node);
         let wanted: Vec<_> = images.map(|(_, image)| image.facts.requirements.clone()).collect();
         if wanted.is_empty() {
-            return members.get(node).map(|member| plan::offer(&member.profile)).into_iter().collect();
+            return members
+                .get(node)
+                .map(|member| plan::offer(&member.profile))
+                .into_iter()
+                .collect();
         }
         wanted
     }

@@ -42,15 +42,23 @@ impl ClusterMachine {
         caller: &Caller,
         wanted: Option<&str>,
     ) -> Result<Value, FindError> {
+        let attention = json!(self.attention(now));
+        let summary = |job: &Job| {
+            let mut value = self.summary(job, now);
+            if let Value::Object(fields) = &mut value {
+                fields.insert("attention".to_owned(), attention.clone());
+            }
+            value
+        };
         if let Some(wanted) = wanted {
-            return Ok(self.summary(self.find(caller, wanted)?, now));
+            return Ok(summary(self.find(caller, wanted)?));
         }
         let jobs = self.visible(caller);
         let mut shown: Vec<&Job> = jobs.iter().copied().filter(|job| !job.is_over()).collect();
         if shown.is_empty() {
             shown.extend(jobs.last());
         }
-        Ok(shown.into_iter().map(|job| self.summary(job, now)).collect())
+        Ok(shown.into_iter().map(summary).collect())
     }
 
     pub(super) fn list_nodes(&self, now: Now, caller: &Caller) -> Value {
@@ -70,6 +78,11 @@ impl ClusterMachine {
                 }
             }
         }
+        let attention = self.attention(now);
+        let attention_of = |name: &NodeName| -> Vec<&str> {
+            let of = attention.iter().filter(|one| one.node.as_ref() == Some(name));
+            of.map(|one| one.text.as_str()).collect()
+        };
         self.shared
             .members
             .iter()
@@ -101,6 +114,10 @@ impl ClusterMachine {
                     "memory": member.profile.memory,
                     "available_memory": member.vitals.available_memory,
                     "kernel": member.profile.kernel,
+                    "version": member.profile.version,
+                    "disk_free": member.vitals.room.map(|room| room.free),
+                    "disk_size": member.vitals.room.map(|room| room.size),
+                    "attention": attention_of(name),
                     "architecture": member.profile.architecture,
                     "heard_ms": now.nanos.saturating_sub(member.heard.nanos) / 1_000_000,
                     "holds": holds.get(name).cloned().unwrap_or_default(),

@@ -193,7 +193,11 @@ impl ClusterMachine {
         (sequence, answered): (u64, Option<u64>),
         vitals: Vitals,
     ) {
+        let was_full = self.shared.members.is_full(node);
         let is_altered = self.shared.members.hear(now, node, vitals);
+        if self.shared.members.is_full(node) != was_full {
+            self.fullness_changed(node, !was_full);
+        }
         let sent_after = self.shared.members.answer_heartbeat(now, node, sequence, answered);
         self.shared.send(node, ToAgent::Heard { sequence });
         for job in self.jobs.values_mut() {
@@ -203,6 +207,15 @@ impl ClusterMachine {
             if is_altered || job.migration.is_altered(node) {
                 job.note_pace(now, &mut self.shared, node);
             }
+        }
+    }
+
+    /// A disk has become full, or is so no more: copies go elsewhere, or there again.
+    fn fullness_changed(&mut self, node: &NodeName, is_full: bool) {
+        decisions::fullness(node, is_full);
+        self.shared.members.note_change(node);
+        for job in self.jobs.values_mut().filter(|job| job.is_running()) {
+            job.renew_partners(&mut self.shared);
         }
     }
 

@@ -8,15 +8,17 @@
 //!
 //! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
-//! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `drain` (members that are to run nothing), `copies` (images that are in too few
+//! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `drain` (members that are to run nothing), `attention` (what somebody should look after), `copies` (images that are in too few
 //! places), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
 //! `clients`, `logins`, `looks`, `exports`, `imports`, `image_keys`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
 
 mod agents;
+mod attention;
 mod audit;
 mod callers;
 mod changes;
 mod clients;
+mod clock_watch;
 mod copies;
 mod decisions;
 mod drain;
@@ -155,6 +157,7 @@ impl ClusterMachine {
                 self.shared.powers.insert(node, powers);
             }
             ClusterEvent::Named { users } => self.shared.named = users,
+            ClusterEvent::OwnRoom { room } => self.shared.own_room = Some(room),
             ClusterEvent::Standbys { nodes } => self.shared.standbys = nodes,
             ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, user, ask),
             ClusterEvent::ClientGone { client } => self.client_gone(&client),

@@ -110,7 +110,11 @@ fn a_remote_shell_to_a_drained_node_runs_elsewhere() {
     drain(&mut rig, 1, false);
     drain(&mut rig, 3, false);
     rig.call(3, 3);
-    assert!(rig.sent.iter().any(|(_, message)| format!("{message:?}").contains("is drained, and no other")));
+    assert!(
+        rig.sent
+            .iter()
+            .any(|(_, message)| format!("{message:?}").contains("is drained, and no other"))
+    );
 }
 
 #[test]

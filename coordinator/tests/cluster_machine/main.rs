@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
 mod archives;
+mod attention;
 mod audit;
 #[path = "../common/mod.rs"]
 mod common;

@@ -84,7 +84,22 @@ pub fn nodes(value: &Value) -> String {
             words(node, "holds"),
         ]);
     }
-    table(&rows)
+    let all = value.as_array().map_or(&[][..], Vec::as_slice).iter();
+    let attention = all.flat_map(|node| list(node, "attention"));
+    let lines = attention.filter_map(Value::as_str).map(attention_line);
+    table(&rows) + &lines.collect::<String>()
+}
+
+/// What somebody should look after.
+fn attention_line(text: &str) -> String {
+    format!("{:<12}{}\n", "attention", printable(text))
+}
+
+/// The same, of the cluster that a job is of.
+fn attention(job: Option<&Value>) -> String {
+    let all = job.map_or(&[][..], |job| list(job, "attention"));
+    let lines = all.iter().map(|one| attention_line(&word(one, "text")));
+    lines.collect()
 }
 
 /// Charge, and whether it becomes more.
@@ -150,8 +165,10 @@ pub fn state(job: &Value) -> String {
 pub fn status(value: &Value) -> String {
     match value {
         Value::Array(jobs) if jobs.is_empty() => "no jobs\n".to_owned(),
-        Value::Array(jobs) => jobs.iter().map(job).collect::<Vec<_>>().join("\n"),
-        one => job(one),
+        Value::Array(jobs) => {
+            attention(jobs.first()) + &jobs.iter().map(job).collect::<Vec<_>>().join("\n")
+        }
+        one => attention(Some(one)) + &job(one),
     }
 }
 
@@ -189,10 +206,7 @@ fn job(value: &Value) -> String {
         line("rehearsal", rehearsal(&rehearsed));
     }
     let is_move = |record: &&Value| {
-        matches!(
-            word(record, "reason").as_str(),
-            "leave" | "drain" | "join" | "speed" | "address"
-        )
+        matches!(word(record, "reason").as_str(), "leave" | "drain" | "join" | "speed" | "address")
     };
     let all = list(value, "rollbacks");
     let moves = all.iter().filter(is_move).count();

@@ -21,8 +21,8 @@ pub(in crate::cluster) struct Partners {
     by_load: BTreeMap<usize, BTreeSet<NodeName>>,
     /// Those of them on which no process can be: whoever has such a partner is looked at again each time.
     slotless: BTreeSet<NodeName>,
-    /// Those of them that are drained, and may be switched off before long: they are chosen last.
-    drained: BTreeSet<NodeName>,
+    /// Those of them that are drained, and may be switched off before long, or whose disks are full: they are chosen last.
+    unfit: BTreeSet<NodeName>,
     /// Instances whose partners have changed, or were not all that they should be.
     doubtful: BTreeSet<InstanceId>,
     /// What was known when members were last looked at.
@@ -84,7 +84,7 @@ impl Partners {
             None => {
                 self.able.clear();
                 self.slotless.clear();
-                self.drained.clear();
+                self.unfit.clear();
                 self.by_load.clear();
                 members.iter().for_each(|(name, _)| self.consider(name, ledger, members));
                 self.doubtful.extend(by_node.values().flatten());
@@ -111,10 +111,10 @@ impl Partners {
         } else {
             self.slotless.remove(name);
         }
-        if is_able && members.is_drained(name) {
-            self.drained.insert(name.clone());
+        if is_able && (members.is_drained(name) || members.is_full(name)) {
+            self.unfit.insert(name.clone());
         } else {
-            self.drained.remove(name);
+            self.unfit.remove(name);
         }
     }
 
@@ -128,9 +128,9 @@ impl Partners {
                 names.range::<NodeName, _>(after).chain(names.range::<NodeName, _>(..node))
             })
         };
-        let lasting = in_order().filter(|name| !self.drained.contains(*name));
-        let drained = in_order().filter(|name| self.drained.contains(*name));
-        lasting.chain(drained).take(wanted(copies)).cloned().collect()
+        let fit = in_order().filter(|name| !self.unfit.contains(*name));
+        let unfit = in_order().filter(|name| self.unfit.contains(*name));
+        fit.chain(unfit).take(wanted(copies)).cloned().collect()
     }
 
     /// Instances that may need other partners. Those that do are to be [taken](Self::take) once more.

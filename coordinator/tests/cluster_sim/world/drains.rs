@@ -17,7 +17,8 @@ impl World {
     /// Drains a node, or has one take processes again; in the end all but one do.
     pub(super) fn drain(&mut self) {
         let peace = self.now >= PEACE;
-        let after = if peace { self.drains.millis(300, 600) } else { self.drains.millis(300, 4000) };
+        let after =
+            if peace { self.drains.millis(300, 600) } else { self.drains.millis(300, 4000) };
         self.at(self.now + after, super::Happening::Drain);
         if self.machine.is_none() || self.stalled_coordinator {
             return;
