@@ -83,6 +83,13 @@ impl Context {
         Cluster::find(&self.state, asked)
     }
 
+    /// The same, for a job that begins: one that is meant for a cluster is not to run on this machine alone because the
+    /// agent is not there.
+    fn cluster_for_a_job(&self) -> Result<Option<Cluster>, Failure> {
+        let asked = self.asked_dir.is_some() || std::env::var_os("CKPTD_DIR").is_some();
+        Cluster::find_if_joined(&self.state, asked)
+    }
+
     /// The same, for a command about a job: one that was run on this machine alone, before or
     /// beside the cluster, is found by its whole name.
     fn cluster_of(&self, job: &str) -> Result<Option<Cluster>, Failure> {
@@ -104,7 +111,7 @@ impl Context {
 }
 
 /// Refuses options that mean something on a cluster only, where there is none.
-fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Failure> {
+fn refuse_without_cluster(options: &JobOptions, detach: bool, local: bool) -> Result<(), Failure> {
     let given = [
         (detach, "--detach"),
         (options.max_restarts.is_some(), "--max-restarts"),
@@ -115,6 +122,9 @@ fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Fail
     ];
     match given.iter().find(|(given, _)| *given) {
         None => Ok(()),
+        Some((_, option)) if local => Err(Failure::Usage(format!(
+            "wrong usage: {option} is for jobs on a cluster: leave --local out"
+        ))),
         Some((_, option)) => Err(Failure::Usage(format!(
             "wrong usage: {option} is for jobs on a cluster, and this machine belongs to none: \
              'ckptd agent --join-file FILE' joins one"
