@@ -157,8 +157,10 @@ fn lock(dir: &Path) -> Result<Flock<File>, AgentError> {
 /// one of root's is not.
 #[must_use]
 pub fn has_joined(dir: &Path) -> bool {
-    let certified = dir.join(IDENTITY).join(CERTIFICATE).try_exists();
-    certified.unwrap_or_else(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    let folder = dir.join(IDENTITY);
+    let certified = folder.join(CERTIFICATE).try_exists();
+    folder.exists()
+        && certified.unwrap_or_else(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 async fn identity(options: &AgentOptions) -> Result<Identity, AgentError> {

@@ -63,11 +63,11 @@ impl Cluster {
     /// The same, for what is meant for the cluster: where this machine has joined one, nobody else will do.
     ///
     /// # Errors
-    /// Where this machine has joined a cluster, and its agent does not answer.
+    /// Where this machine has joined a cluster, and its agent does not answer; and as [`Cluster::find`].
     pub fn find_if_joined(state: &StateDir, asked: bool) -> Result<Option<Self>, Failure> {
         match Self::find(state, asked) {
-            Ok(None) if !has_joined(state.path(), asked) => Ok(None),
             Ok(Some(found)) => Ok(Some(found)),
+            found if !has_joined(state.path(), asked) => found,
             Ok(None) | Err(_) => Err(Failure::of(
                 "run the job on the cluster",
                 "this machine has joined it, and its agent does not answer: 'systemctl start ckptd-agent', or 'ckptd \

@@ -79,15 +79,18 @@ impl Context {
 
     /// The cluster that this machine belongs to, if any.
     fn cluster(&self) -> Result<Option<Cluster>, Failure> {
-        let asked = self.asked_dir.is_some() || std::env::var_os("CKPTD_DIR").is_some();
-        Cluster::find(&self.state, asked)
+        Cluster::find(&self.state, self.is_asked_dir())
     }
 
     /// The same, for a job that begins: one that is meant for a cluster is not to run on this machine alone because the
     /// agent is not there.
     fn cluster_for_a_job(&self) -> Result<Option<Cluster>, Failure> {
-        let asked = self.asked_dir.is_some() || std::env::var_os("CKPTD_DIR").is_some();
-        Cluster::find_if_joined(&self.state, asked)
+        Cluster::find_if_joined(&self.state, self.is_asked_dir())
+    }
+
+    /// Whether the folder was asked for, and is not the usual one.
+    fn is_asked_dir(&self) -> bool {
+        self.asked_dir.is_some() || std::env::var_os("CKPTD_DIR").is_some()
     }
 
     /// The same, for a command about a job: one that was run on this machine alone, before or
