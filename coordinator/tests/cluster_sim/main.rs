@@ -46,7 +46,7 @@ fn calm_histories_lose_nothing() {
     eprintln!(
         "{leaves} moves for leavers, {joins} for newcomers, {drains} away from drained nodes, {emptied} of them empty"
     );
-    assert!(leaves > 100 && joins > 5 && drains > 100 && emptied > 100);
+    assert!(leaves > 100 && joins > 5 && drains > 10 && emptied > 100);
 }
 
 #[test]
