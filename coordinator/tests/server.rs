@@ -105,6 +105,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         allow_root: false,
         job_traffic: None,
         started_ms: 1,
+        version: String::new(),
     };
     let (instances, holdings) = (Vec::new(), Vec::new());
     FromAgent::Hello { version: VERSION, term: 0, followed: None, profile, instances, holdings }

@@ -27,6 +27,8 @@ const WITHOUT_JOBS: &[&[&str]] = &[
     &["rsh", "desk", "hostname"],
     &["nodes"],
     &["leave"],
+    &["drain", "desk"],
+    &["uncordon", "desk"],
     &["token"],
 ];
 

@@ -14,6 +14,7 @@
 //! - [`durable`]: small files that are there whole or not at all.
 //! - [`database`]: what the machine knows of users and hosts, whichever side asks.
 //! - [`frame`]: the framing and its limits.
+//! - [`room`]: how much room a file system has.
 //! - [`service`]: what a service tells the manager that started it.
 //! - [`transport`]: the encrypted connections of a cluster, and who may open them.
 
@@ -31,6 +32,7 @@ pub mod json;
 pub mod keys;
 pub mod launch;
 pub mod log_times;
+pub mod room;
 pub mod service;
 pub mod task;
 pub mod transport;

@@ -48,7 +48,7 @@ use protocol::cluster::NodeName;
 use crate::port::Wanted;
 
 pub use rsh::rsh;
-pub use start::run;
+pub use start::{has_joined, run};
 
 /// How an agent is started.
 #[derive(Debug, Clone)]

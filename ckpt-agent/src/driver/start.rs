@@ -46,6 +46,8 @@ use ckpt_engine::sys::trial::Call;
 
 /// Where the identity is kept in the agent's folder.
 const IDENTITY: &str = "identity";
+/// What is in there once it was certified.
+const CERTIFICATE: &str = "cert.pem";
 /// Where the copy of the coordinator's folder is kept.
 const REPLICA: &str = "replica";
 /// The lock that keeps a second agent out.
@@ -149,6 +151,16 @@ fn lock(dir: &Path) -> Result<Flock<File>, AgentError> {
         )),
         other => AgentError::system(failed(&path))(other.into()),
     })
+}
+
+/// Whether the agent of that folder has joined a cluster; also where that folder is not for this user to look into, as
+/// one of root's is not.
+#[must_use]
+pub fn has_joined(dir: &Path) -> bool {
+    let folder = dir.join(IDENTITY);
+    let certified = folder.join(CERTIFICATE).try_exists();
+    folder.exists()
+        && certified.unwrap_or_else(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 async fn identity(options: &AgentOptions) -> Result<Identity, AgentError> {
@@ -257,7 +269,8 @@ async fn serve(
     clients::listen(&options.dir, reports.clone()).map_err(sockets)?;
     shells::listen(&options.dir, reports.clone()).map_err(sockets)?;
     let (give_up, given_up) = watch::channel(0);
-    let gauge = host::Gauge::start(nominal).map_err(AgentError::system("start a thread"))?;
+    let gauge =
+        host::Gauge::start(nominal, &options.dir).map_err(AgentError::system("start a thread"))?;
     let battery = battery(options);
     let replica_folder = replica.folder().to_owned();
     let parts = Parts {

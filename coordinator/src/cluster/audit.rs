@@ -99,6 +99,9 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         Ask::Leave { node } => {
             ("leave", node.as_ref().map_or_else(|| "its machine".to_owned(), ToString::to_string))
         }
+        Ask::Drain { node, wait: true } => ("drain", node.to_string()),
+        Ask::Drain { node, wait: false } => ("drain --no-wait", node.to_string()),
+        Ask::Uncordon { node } => ("uncordon", node.to_string()),
         Ask::Token { .. } => ("token", String::new()),
         Ask::Remove { job } => ("rm", job.clone()),
         Ask::Look { job, checkpoint, look: Look::Verify } => ("verify", at(job, *checkpoint)),

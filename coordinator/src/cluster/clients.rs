@@ -84,6 +84,9 @@ impl ClusterMachine {
         for leaving in self.leaving.values_mut() {
             leaving.clients.retain(|waiting| waiting != client);
         }
+        for drain in self.drains.values_mut() {
+            drain.clients.retain(|waiting| waiting != client);
+        }
     }
 
     /// Forgets a node's clients of connections older than this one, and what was being rehearsed over them.
@@ -177,6 +180,8 @@ impl ClusterMachine {
             Ask::RemoveNode { node } => self.remove_node(now, client, caller, &node),
             Ask::Standby { node, on } => self.name_standby(client, caller, node, on),
             Ask::Leave { node } => self.leave(now, client, caller, node),
+            Ask::Drain { node, wait } => self.drain(now, client, caller, node, wait),
+            Ask::Uncordon { node } => self.uncordon(now, client, caller, &node),
             Ask::Token { .. } => self
                 .shared
                 .fail(client, "make a token: only the coordinator's own socket gives them"),

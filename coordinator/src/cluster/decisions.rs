@@ -44,6 +44,12 @@ pub(super) fn of_cluster(entry: &ClusterEntry) {
             info!(node = %member, account, "user: login ended");
         }
         ClusterEntry::NodeLeaves { node, leaves: true } => info!(%node, "member: is to leave"),
+        ClusterEntry::NodeDrained { node, on: true } => {
+            info!(%node, reason = "asked for", "member: drained, takes no new processes");
+        }
+        ClusterEntry::NodeDrained { node, on: false } => {
+            info!(%node, reason = "asked for", "member: takes processes again");
+        }
         ClusterEntry::JobCreated(created) => {
             let JobCreated { job, name, user, client_node, .. } = created.as_ref();
             let node = client_node.as_ref().map(tracing::field::display);
@@ -94,6 +100,24 @@ pub(super) fn free_to_go(node: &NodeName) {
     info!(%node, reason = "nothing of any job needs it", "member: free to go");
 }
 
+/// A member's disk is full, or is so no more.
+pub(super) fn fullness(node: &NodeName, is_full: bool) {
+    match is_full {
+        true => warn!(%node, "member: its disk is full, copies go elsewhere"),
+        false => info!(%node, "member: its disk has room again"),
+    }
+}
+
+/// A drained member on which nothing of any job runs any more.
+pub(super) fn emptied(node: &NodeName) {
+    info!(%node, reason = "it was drained", "member: runs nothing any more");
+}
+
+/// A drained member from which something can't move away now.
+pub(super) fn not_emptied(node: &NodeName, reason: &str) {
+    warn!(%node, reason, "member: can't be emptied yet");
+}
+
 /// A new epoch, and the machines that have to end what they have of older ones.
 pub(super) fn epoch(
     job: &str,
@@ -125,6 +149,7 @@ fn reason(cause: &Cause) -> String {
         Cause::Restart => "asked for".to_owned(),
         Cause::Lost { .. } => "declared gone".to_owned(),
         Cause::Leave { .. } => "announced departure".to_owned(),
+        Cause::Drain { .. } => "drained".to_owned(),
         Cause::Join { .. } => "newcomers take a share".to_owned(),
         Cause::Speed { .. } => "machines have become slower or faster".to_owned(),
         Cause::Address { address, .. } => format!("its address is {address} now"),

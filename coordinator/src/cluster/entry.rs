@@ -72,6 +72,13 @@ pub enum ClusterEntry {
         /// Whether it goes.
         leaves: bool,
     },
+    /// A node takes no new processes from now on, and what it runs moves away; or it takes some again.
+    NodeDrained {
+        /// The node, which stays a member.
+        node: NodeName,
+        /// Whether it takes none.
+        on: bool,
+    },
     /// A key proves from now on that somebody is that user.
     KeyAdded {
         /// The user.
@@ -270,6 +277,7 @@ impl ClusterEntry {
             | ClusterEntry::NodeRemoved { .. }
             | ClusterEntry::NodeReadmitted { .. }
             | ClusterEntry::NodeLeaves { .. }
+            | ClusterEntry::NodeDrained { .. }
             | ClusterEntry::KeyAdded { .. }
             | ClusterEntry::KeyRemoved { .. }
             | ClusterEntry::LoggedIn(_)
@@ -378,6 +386,14 @@ pub enum Cause {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         with: Vec<NodeName>,
     },
+    /// Nodes were drained: they stay, and run nothing.
+    Drain {
+        /// The first of them.
+        node: NodeName,
+        /// Those that were drained with it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        with: Vec<NodeName>,
+    },
     /// Nodes have joined that take a share.
     Join {
         /// The first of them.
@@ -432,6 +448,7 @@ impl Cause {
             Cause::Restart => "restart",
             Cause::Lost { .. } => "lost",
             Cause::Leave { .. } => "leave",
+            Cause::Drain { .. } => "drain",
             Cause::Join { .. } => "join",
             Cause::Speed { .. } => "speed",
             Cause::Address { .. } => "address",
@@ -447,6 +464,7 @@ impl Cause {
         match self {
             Cause::Lost { node }
             | Cause::Leave { node, .. }
+            | Cause::Drain { node, .. }
             | Cause::Join { node, .. }
             | Cause::Speed { node, .. }
             | Cause::Address { node, .. }
@@ -458,16 +476,20 @@ impl Cause {
     /// Whether the job stood still for it behind a checkpoint: nothing that it has done is lost.
     #[must_use]
     pub fn is_move(&self) -> bool {
-        matches!(self, Cause::Leave { .. } | Cause::Join { .. } | Cause::Speed { .. })
+        matches!(
+            self,
+            Cause::Leave { .. } | Cause::Drain { .. } | Cause::Join { .. } | Cause::Speed { .. }
+        )
     }
 
     /// All nodes that it is about.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeName> {
         let others = match self {
-            Cause::Leave { with, .. } | Cause::Join { with, .. } | Cause::Speed { with, .. } => {
-                with.as_slice()
-            }
+            Cause::Leave { with, .. }
+            | Cause::Drain { with, .. }
+            | Cause::Join { with, .. }
+            | Cause::Speed { with, .. } => with.as_slice(),
             _ => &[],
         };
         self.node().into_iter().chain(others).cloned().collect()
@@ -584,8 +606,8 @@ pub struct Move {
 /// One rollback or move, as `ckptd status` shows it. Times are milliseconds since 1970 UTC.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollbackRecord {
-    /// `lost`, `leave`, `join`, `speed`, `broken`, `again`, `recovered` or `restart`. With `leave`, `join` and
-    /// `speed` nothing that the job had done was lost.
+    /// `lost`, `leave`, `drain`, `join`, `speed`, `broken`, `again`, `recovered` or `restart`. With `leave`, `drain`,
+    /// `join` and `speed` nothing that the job had done was lost.
     pub reason: String,
     /// The node that it is about.
     pub node: Option<NodeName>,
@@ -620,6 +642,6 @@ impl RollbackRecord {
     /// Whether nothing was lost by it.
     #[must_use]
     pub fn is_move(&self) -> bool {
-        matches!(self.reason.as_str(), "leave" | "join" | "speed")
+        matches!(self.reason.as_str(), "leave" | "drain" | "join" | "speed")
     }
 }

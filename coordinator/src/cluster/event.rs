@@ -8,6 +8,7 @@ use protocol::cluster::client::{Answer, Ask, LogPlace};
 use protocol::cluster::powers::Powers;
 use protocol::cluster::{Epoch, NodeName, Term};
 use protocol::log_times::{Origin, Piece};
+use protocol::room::Room;
 use protocol::transport::Fingerprint;
 use std::collections::BTreeSet;
 
@@ -61,6 +62,11 @@ pub enum ClusterEvent {
         powers: Powers,
         /// The one key by which it is that member.
         key: Fingerprint,
+    },
+    /// How full the disk of the coordinator's folder is.
+    OwnRoom {
+        /// What was found.
+        room: Room,
     },
     /// These members alone are to get the cluster's key; none: see [`ClusterAction::NameStandby`].
     Standbys {

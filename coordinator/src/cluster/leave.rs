@@ -18,10 +18,11 @@ use crate::settings::SECOND;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::Answer;
+use protocol::cluster::image::Requirements;
 use std::collections::BTreeSet;
 
 /// How long others are waited for that may go with the first, in nanoseconds.
-const GATHER: u64 = SECOND / 4;
+pub(super) const GATHER: u64 = SECOND / 4;
 /// From one attempt to park a job to the next, in nanoseconds.
 const PAUSE: u64 = 2 * SECOND;
 
@@ -108,32 +109,9 @@ impl ClusterMachine {
 
     /// Why nobody else can take what runs on the node.
     fn cannot_spare(&self, node: &NodeName) -> Option<String> {
-        self.jobs.values().find_map(|job| {
-            let name = &job.ledger.name;
-            if job.is_over() || !job.ledger.instances.is_on(node) {
-                return None;
-            }
-            let others: Vec<_> =
-                self.shared.members.usable_for(&job.ledger).filter(|(other, _)| *other != node).collect();
-            if others.is_empty() {
-                return Some(format!(
-                    "no other machine is there that could take its part of {name}: start an agent on \
-                     another one, or stop the job by 'ckptd stop {name} --checkpoint'"
-                ));
-            }
-            let wanted = plan::offer(&self.shared.members.get(node)?.profile);
-            let misfits: Option<Vec<String>> = others
-                .into_iter()
-                .map(|(other, member)| {
-                    let machine = plan::machine(other, member, 0);
-                    let misfit = misfit(&machine, &job.wanted_of(node).unwrap_or(wanted.clone()));
-                    misfit.map(|reason| format!("{other}: {reason}"))
-                })
-                .collect();
-            misfits.map(|reasons| {
-                format!("no other machine can run its part of {name}: {}", reasons.join("; "))
-            })
-        })
+        let jobs = self.jobs.values();
+        jobs.filter(|job| !job.is_over() && job.ledger.instances.is_on(node))
+            .find_map(|job| job.cannot_go_from(&self.shared.members, node))
     }
 
     fn begin_leave(&mut self, now: Now, node: &NodeName) {
@@ -198,33 +176,62 @@ impl ClusterMachine {
         self.shared.send(node, ToAgent::Stay { reason: reason.to_owned() });
     }
 
-    /// When departures next want the time.
-    pub(super) fn leaving_deadline(&self) -> Option<u64> {
-        if self.leaving.is_empty() {
+    /// When departures and members that are drained next want the time.
+    pub(super) fn moving_away_deadline(&self) -> Option<u64> {
+        if !self.is_moving_away() {
             return None;
         }
         let gather = self.leaving.values().filter_map(|leaving| leaving.gather);
+        let gather = gather.chain(self.drains.values().filter_map(|drain| drain.gather));
         gather.chain(self.jobs.values().filter_map(|job| job.park_again)).min()
     }
 
-    /// Takes the next step of every departure. Called after every event.
-    pub(super) fn go_on_leaving(&mut self, now: Now) {
-        if self.leaving.is_empty() {
+    /// Whether something is to move away from anywhere.
+    fn is_moving_away(&self) -> bool {
+        !self.leaving.is_empty() || self.drains.values().any(|drain| !drain.is_empty)
+    }
+
+    /// Takes the next step of every departure, and towards emptying members that are drained. Called after every event.
+    pub(super) fn go_on_moving_away(&mut self, now: Now) {
+        if !self.is_moving_away() {
             return;
         }
         self.call_off_stuck(now);
-        for leaving in self.leaving.values_mut() {
-            leaving.gather = leaving.gather.filter(|until| now.nanos < *until);
+        self.park_jobs(now);
+        if !self.leaving.is_empty() {
+            self.go_on_leaving(now);
         }
-        let gathering = self.leaving.values().any(|leaving| leaving.gather.is_some());
+        self.go_on_emptying();
+        if !self.is_moving_away() {
+            self.jobs.values_mut().for_each(|job| job.park_again = None);
+        }
+    }
+
+    /// Parks jobs that have processes on members that go or are drained.
+    fn park_jobs(&mut self, now: Now) {
+        let leaving = self.leaving.values_mut().map(|leaving| &mut leaving.gather);
+        let gathers = leaving.chain(self.drains.values_mut().map(|drain| &mut drain.gather));
+        let mut gathering = false;
+        for gather in gathers {
+            *gather = gather.filter(|until| now.nanos < *until);
+            gathering |= gather.is_some();
+        }
         for job in self.jobs.values_mut() {
             job.park_again = job.park_again.filter(|at| now.nanos < *at);
-            let concerned = self.leaving.keys().any(|node| job.ledger.instances.is_on(node));
-            if concerned && !gathering && job.may_be_parked() {
+            if gathering || !job.may_be_parked() {
+                continue;
+            }
+            let leaves = self.leaving.keys().any(|node| job.ledger.instances.is_on(node));
+            if leaves || job.may_leave_drained(&self.shared.members, &mut self.drains) {
                 job.park_again = Some(now.nanos.saturating_add(PAUSE));
                 job.feed(now, &mut self.shared, Event::Park);
+            } else if self.drains.keys().any(|node| job.ledger.instances.is_on(node)) {
+                job.park_again = Some(now.nanos.saturating_add(PAUSE));
             }
         }
+    }
+
+    fn go_on_leaving(&mut self, now: Now) {
         self.order_copies(now);
         let nodes: Vec<NodeName> = self.leaving.keys().cloned().collect();
         for node in nodes {
@@ -236,9 +243,6 @@ impl ClusterMachine {
                     }
                 }
             }
-        }
-        if self.leaving.is_empty() {
-            self.jobs.values_mut().for_each(|job| job.park_again = None);
         }
     }
 
@@ -254,13 +258,8 @@ impl ClusterMachine {
                     && job.leavers_needed(&self.shared.members).contains(node))
         };
         if let Some(job) = self.jobs.values().find(here) {
-            let newest = job.ledger.history.newest().map_or(0, |record| record.checkpoint);
-            let failed = job.ledger.history.last_abandoned();
-            let failed = failed.filter(|(checkpoint, _)| *checkpoint > newest);
-            return Some(failed.filter(|_| job.is_running()).map(|(checkpoint, reason)| {
-                let name = &job.ledger.name;
-                format!("{node} can't go yet: checkpoint {checkpoint} of {name}: {reason}")
-            }));
+            let failed = job.failed_checkpoint();
+            return Some(failed.map(|failed| format!("{node} can't go yet: {failed}")));
         }
         self.lacks_copies(node)
     }
@@ -310,10 +309,55 @@ impl Job {
             && !running.machine.is_parking()
     }
 
-    /// What a machine must offer for what this job has on a node, as its newest checkpoint says.
-    fn wanted_of(&self, node: &NodeName) -> Option<protocol::cluster::image::Requirements> {
-        let images = self.ledger.images.values().next_back()?;
-        images.values().find(|image| image.node == *node).map(|i| i.facts.requirements.clone())
+    /// The checkpoint that could not be taken since the newest one, and why.
+    pub(super) fn failed_checkpoint(&self) -> Option<String> {
+        let newest = self.ledger.history.newest().map_or(0, |record| record.checkpoint);
+        let failed = self.ledger.history.last_abandoned();
+        let failed = failed.filter(|(checkpoint, _)| *checkpoint > newest && self.is_running());
+        failed.map(|(checkpoint, reason)| {
+            format!("checkpoint {checkpoint} of {}: {reason}", self.ledger.name)
+        })
+    }
+
+    /// Why no other machine can take what the job has on a node; and on drained ones, to which nothing goes back.
+    pub(super) fn cannot_go_from(&self, members: &Members, node: &NodeName) -> Option<String> {
+        let name = &self.ledger.name;
+        let others = || members.usable_for(&self.ledger).filter(|(other, _)| *other != node);
+        if others().next().is_none() {
+            return Some(format!(
+                "no other machine is there that could take its part of {name}: start an agent on \
+                 another one, or stop the job by 'ckptd stop {name} --checkpoint'"
+            ));
+        }
+        let goes = |from: &&NodeName| *from == node || members.is_drained(from);
+        let wanted = self.ledger.instances.nodes().filter(goes);
+        let wanted = wanted.flat_map(|from| self.wanted_of(members, from));
+        wanted.into_iter().find_map(|wanted| {
+            let misfits: Option<Vec<String>> = others()
+                .map(|(other, member)| {
+                    let misfit = misfit(&plan::machine(other, member, 0), &wanted);
+                    misfit.map(|reason| format!("{other}: {reason}"))
+                })
+                .collect();
+            misfits.map(|reasons| {
+                format!("no other machine can run its part of {name}: {}", reasons.join("; "))
+            })
+        })
+    }
+
+    /// What a machine must offer for what this job has on a node: as its newest checkpoint says, else as that node does.
+    fn wanted_of(&self, members: &Members, node: &NodeName) -> Vec<Requirements> {
+        let images = self.ledger.images.values().next_back().into_iter().flatten();
+        let images = images.filter(|(_, image)| image.node == *node);
+        let wanted: Vec<_> = images.map(|(_, image)| image.facts.requirements.clone()).collect();
+        if wanted.is_empty() {
+            return members
+                .get(node)
+                .map(|member| plan::offer(&member.profile))
+                .into_iter()
+                .collect();
+        }
+        wanted
     }
 
     /// Machines about to go on which images were taken that this epoch is made from.
@@ -323,12 +367,13 @@ impl Job {
         nodes.filter(|node| is_leaving(members, node)).cloned().collect()
     }
 
-    /// Why the job is parked: nodes that go, else what it was to be parked for.
+    /// Why the job is parked: nodes that go or are drained, else what it was to be parked for.
     pub(super) fn moves_for(&self, members: &Members) -> Option<Cause> {
-        let mut leavers =
-            self.nodes().into_iter().filter(|node| is_leaving(members, node)).collect::<Vec<_>>();
+        let leavers = self.nodes().into_iter().filter(|node| is_leaving(members, node));
+        let mut leavers = leavers.collect::<Vec<_>>();
         if leavers.is_empty() {
-            return self.migration.cause().cloned();
+            let drained = self.drained_for(members).or_else(|| self.drained_for.clone());
+            return drained.or_else(|| self.migration.cause().cloned());
         }
         let node = leavers.remove(0);
         Some(Cause::Leave { node, with: leavers })

@@ -23,7 +23,12 @@ impl ClusterMachine {
     }
 
     fn summary(&self, job: &Job, now: Now) -> Value {
-        job.summary(now, &self.shared.settings.jobs_folder)
+        let mut value = job.summary(now, &self.shared.settings.jobs_folder);
+        if let Value::Object(fields) = &mut value {
+            let drained: Vec<&NodeName> = self.drains.keys().collect();
+            fields.insert("drained".to_owned(), json!(drained));
+        }
+        value
     }
 
     pub(super) fn list_jobs(&self, now: Now, caller: &Caller) -> Value {
@@ -37,15 +42,23 @@ impl ClusterMachine {
         caller: &Caller,
         wanted: Option<&str>,
     ) -> Result<Value, FindError> {
+        let attention = json!(self.attention(now));
+        let summary = |job: &Job| {
+            let mut value = self.summary(job, now);
+            if let Value::Object(fields) = &mut value {
+                fields.insert("attention".to_owned(), attention.clone());
+            }
+            value
+        };
         if let Some(wanted) = wanted {
-            return Ok(self.summary(self.find(caller, wanted)?, now));
+            return Ok(summary(self.find(caller, wanted)?));
         }
         let jobs = self.visible(caller);
         let mut shown: Vec<&Job> = jobs.iter().copied().filter(|job| !job.is_over()).collect();
         if shown.is_empty() {
             shown.extend(jobs.last());
         }
-        Ok(shown.into_iter().map(|job| self.summary(job, now)).collect())
+        Ok(shown.into_iter().map(summary).collect())
     }
 
     pub(super) fn list_nodes(&self, now: Now, caller: &Caller) -> Value {
@@ -65,6 +78,11 @@ impl ClusterMachine {
                 }
             }
         }
+        let attention = self.attention(now);
+        let attention_of = |name: &NodeName| -> Vec<&str> {
+            let of = attention.iter().filter(|one| one.node.as_ref() == Some(name));
+            of.map(|one| one.text.as_str()).collect()
+        };
         self.shared
             .members
             .iter()
@@ -72,7 +90,8 @@ impl ClusterMachine {
                 let heartbeat = self.shared.settings.heartbeat();
                 json!({
                     "name": name,
-                    "state": state_of(member, now, heartbeat),
+                    "state": state_of(member, now, heartbeat, instances.contains_key(name)),
+                    "drained": member.drained,
                     "role": self.shared.powers_of(name).describe(),
                     "standby": self.shared.standbys.contains(name),
                     "trust": member.asks_for(&caller.user).ok(),
@@ -95,6 +114,10 @@ impl ClusterMachine {
                     "memory": member.profile.memory,
                     "available_memory": member.vitals.available_memory,
                     "kernel": member.profile.kernel,
+                    "version": member.profile.version,
+                    "disk_free": member.vitals.room.map(|room| room.free),
+                    "disk_size": member.vitals.room.map(|room| room.size),
+                    "attention": attention_of(name),
                     "architecture": member.profile.architecture,
                     "heard_ms": now.nanos.saturating_sub(member.heard.nanos) / 1_000_000,
                     "holds": holds.get(name).cloned().unwrap_or_default(),
@@ -111,13 +134,15 @@ fn hundredths(number: f64) -> f64 {
 }
 
 /// A node without a connection, or whose heartbeats are late, is unheard.
-fn state_of(member: &Member, now: Now, heartbeat: u64) -> &'static str {
+fn state_of(member: &Member, now: Now, heartbeat: u64, runs: bool) -> &'static str {
     let late = now.nanos.saturating_sub(member.heard.nanos) > heartbeat.saturating_mul(3);
     match member.presence {
         Presence::Gone => "gone",
         Presence::Leaving => "leaving",
-        Presence::There if member.is_connected() && !late => "alive",
-        Presence::There => "unheard",
+        Presence::There if !member.is_connected() || late => "unheard",
+        Presence::There if member.drained && runs => "draining",
+        Presence::There if member.drained => "drained",
+        Presence::There => "alive",
     }
 }
 
@@ -262,7 +287,7 @@ impl Job {
         match self.ledger.rollbacks.last() {
             Some(last) => match (last.reason.as_str(), &last.node) {
                 ("lost", Some(node)) => format!("{node} is gone"),
-                ("leave" | "join" | "speed", Some(_)) => moved_for(last),
+                ("leave" | "drain" | "join" | "speed", Some(_)) => moved_for(last),
                 (reason, _) => reason.to_owned(),
             },
             None => self.ledger.cause.word().to_owned(),

@@ -1,6 +1,7 @@
 //! Who is a member, and how each of them is.
 
 use super::changes::{Changes, Revision};
+use super::clock_watch::ClockWatch;
 use super::job::ledger::Ledger;
 use super::peers::Peers;
 use super::placement;
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use thiserror::Error;
 
 /// Why a job that can be nowhere waits.
-pub(super) const NOWHERE: &str = "no machine of the cluster can take processes";
+const NOWHERE: &str = "no machine of the cluster can take processes";
 
 /// Answers to heartbeats that are remembered of each member, for the heartbeats that say of one that it has come.
 const MOST_ANSWERS: usize = 16;
@@ -47,10 +48,14 @@ pub(super) struct Member {
     pub(super) heard: Time,
     /// Its last heartbeats and when they were answered, of the connection that it has.
     pub(super) answered: VecDeque<(u64, Time)>,
+    /// How far its clock is from the coordinator's.
+    pub(super) clock: ClockWatch,
     /// Images on its disk when it last connected.
     pub(super) holdings: Vec<Holding>,
     /// It was told that it is free to go, and has not been started again since.
     pub(super) dismissed: bool,
+    /// It is to run nothing, until an operator says otherwise; it stays a member and keeps its images.
+    pub(super) drained: bool,
     /// When it last connected, in milliseconds since 1970 UTC.
     pub(super) connected_ms: u64,
 }
@@ -87,8 +92,10 @@ impl Member {
             connection: None,
             heard: now,
             answered: VecDeque::new(),
+            clock: ClockWatch::default(),
             holdings: Vec::new(),
             dismissed: false,
+            drained: false,
             connected_ms: now.unix_ms,
         }
     }
@@ -116,6 +123,11 @@ impl Member {
 
     /// Whether it may be given processes.
     pub(super) fn is_usable(&self) -> bool {
+        self.would_be_usable() && !self.drained
+    }
+
+    /// The same, if it were not drained.
+    fn would_be_usable(&self) -> bool {
         self.is_connected() && self.presence == Presence::There && self.profile.slots > 0
     }
 
@@ -190,6 +202,9 @@ impl Member {
     fn answer(&mut self, now: Time, sequence: u64, answered: Option<u64>) -> Option<Time> {
         let known = self.answered.iter().find(|(number, _)| Some(*number) == answered);
         let sent_after = known.map(|(_, at)| *at);
+        if let (Some(sent_after), Some(wall_ms)) = (sent_after, self.vitals.wall_ms) {
+            self.clock.see(now, sent_after, wall_ms);
+        }
         if self.answered.len() == MOST_ANSWERS {
             self.answered.pop_front();
         }
@@ -246,6 +261,11 @@ impl Members {
         self.changes.note(node);
         self.list.doubt(node);
         Some(member)
+    }
+
+    /// A member has changed in a way that jobs may have to know.
+    pub(super) fn note_change(&mut self, node: &NodeName) {
+        self.changes.note(node);
     }
 
     /// How many there are.
@@ -396,6 +416,27 @@ impl Members {
             Traffic::Encrypted => " with --encrypt-job-traffic",
         };
         (!reasons.is_empty()).then(|| format!("{NOWHERE} of {}{wish}: {shown}", user.name))
+    }
+
+    /// Why a job can be nowhere: no member takes processes; with those that would if they were not drained.
+    pub(super) fn nobody(&self) -> String {
+        let drained = self.iter().filter(|(_, member)| member.drained && member.would_be_usable());
+        let names: Vec<&str> = drained.map(|(node, _)| node.as_str()).take(MOST_REASONS).collect();
+        match names[..] {
+            [] => NOWHERE.to_owned(),
+            [one] => format!("{NOWHERE}: {one} is drained; see 'ckptd uncordon'"),
+            _ => format!("{NOWHERE}: {} are drained; see 'ckptd uncordon'", names.join(", ")),
+        }
+    }
+
+    /// Whether hardly anything fits on its disk any more.
+    pub(super) fn is_full(&self, node: &NodeName) -> bool {
+        self.get(node).and_then(|member| member.vitals.room).is_some_and(|room| room.is_full())
+    }
+
+    /// Whether it is to run nothing.
+    pub(super) fn is_drained(&self, node: &NodeName) -> bool {
+        self.get(node).is_some_and(|member| member.drained)
     }
 
     /// Those that may be given processes.

@@ -193,7 +193,11 @@ impl ClusterMachine {
         (sequence, answered): (u64, Option<u64>),
         vitals: Vitals,
     ) {
+        let was_full = self.shared.members.is_full(node);
         let is_altered = self.shared.members.hear(now, node, vitals);
+        if self.shared.members.is_full(node) != was_full {
+            self.fullness_changed(node, !was_full);
+        }
         let sent_after = self.shared.members.answer_heartbeat(now, node, sequence, answered);
         self.shared.send(node, ToAgent::Heard { sequence });
         for job in self.jobs.values_mut() {
@@ -203,6 +207,15 @@ impl ClusterMachine {
             if is_altered || job.migration.is_altered(node) {
                 job.note_pace(now, &mut self.shared, node);
             }
+        }
+    }
+
+    /// A disk has become full, or is so no more: copies go elsewhere, or there again.
+    fn fullness_changed(&mut self, node: &NodeName, is_full: bool) {
+        decisions::fullness(node, is_full);
+        self.shared.members.note_change(node);
+        for job in self.jobs.values_mut().filter(|job| job.is_running()) {
+            job.renew_partners(&mut self.shared);
         }
     }
 
@@ -250,6 +263,7 @@ impl ClusterMachine {
             self.shared.act(ClusterAction::Disconnect { node: node.clone() });
         }
         self.forget_clients_of(node, u64::MAX);
+        self.forget_drain(node, "it was turned out of the cluster");
         self.shared.members.remove(node);
         self.shared.powers.remove(node);
         self.node_is_gone(now, node);
@@ -297,7 +311,7 @@ impl ClusterMachine {
         }
     }
 
-    fn members_changed(&mut self, now: Now) {
+    pub(super) fn members_changed(&mut self, now: Now) {
         for job in self.jobs.values_mut() {
             job.plan_if_waiting(now, &mut self.shared);
             if job.is_running() {

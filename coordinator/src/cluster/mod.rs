@@ -8,17 +8,20 @@
 //!
 //! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
-//! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `copies` (images that are in too few
+//! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `drain` (members that are to run nothing), `attention` (what somebody should look after), `copies` (images that are in too few
 //! places), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
 //! `clients`, `logins`, `looks`, `exports`, `imports`, `image_keys`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
 
 mod agents;
+mod attention;
 mod audit;
 mod callers;
 mod changes;
 mod clients;
+mod clock_watch;
 mod copies;
 mod decisions;
+mod drain;
 pub mod entry;
 pub mod event;
 mod exports;
@@ -56,6 +59,7 @@ pub use settings::{ArchiveKey, ClusterSettings, RollbackLimits};
 
 use crate::event::Event;
 use copies::Copying;
+use drain::Drain;
 use imports::Imports;
 use job::{Job, State};
 use leave::Leaving;
@@ -72,6 +76,8 @@ pub struct ClusterMachine {
     jobs: BTreeMap<String, Job>,
     removed_jobs: BTreeSet<String>,
     leaving: BTreeMap<NodeName, Leaving>,
+    /// Members that are drained.
+    drains: BTreeMap<NodeName, Drain>,
     copying: Copying,
     rehearsals: Rehearsals,
     imports: Imports,
@@ -91,6 +97,7 @@ impl ClusterMachine {
             jobs: BTreeMap::new(),
             removed_jobs: BTreeSet::new(),
             leaving: BTreeMap::new(),
+            drains: BTreeMap::new(),
             copying: Copying::default(),
             rehearsals: Rehearsals::default(),
             imports: Imports::default(),
@@ -105,6 +112,7 @@ impl ClusterMachine {
             jobs: BTreeMap::new(),
             removed_jobs: BTreeSet::new(),
             leaving: BTreeMap::new(),
+            drains: BTreeMap::new(),
             copying: Copying::default(),
             rehearsals: Rehearsals::default(),
             imports: Imports::default(),
@@ -149,6 +157,7 @@ impl ClusterMachine {
                 self.shared.powers.insert(node, powers);
             }
             ClusterEvent::Named { users } => self.shared.named = users,
+            ClusterEvent::OwnRoom { room } => self.shared.own_room = Some(room),
             ClusterEvent::Standbys { nodes } => self.shared.standbys = nodes,
             ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, user, ask),
             ClusterEvent::ClientGone { client } => self.client_gone(&client),
@@ -158,7 +167,7 @@ impl ClusterMachine {
             }
         }
         self.pass_time(now);
-        self.go_on_leaving(now);
+        self.go_on_moving_away(now);
         self.shared.take_actions()
     }
 
@@ -172,7 +181,7 @@ impl ClusterMachine {
             .filter(|_| self.shared.members.iter().next().is_some())
             .map(|last| last.saturating_add(self.shared.settings.heartbeat()));
         let jobs = self.jobs.values().filter_map(Job::deadline).min();
-        let leaving = self.leaving_deadline();
+        let leaving = self.moving_away_deadline();
         let grace = self.shared.members.deadline();
         let tree = self.shared.tree.deadline();
         let rehearsals = self.rehearsals_deadline();

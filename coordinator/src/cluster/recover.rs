@@ -83,6 +83,14 @@ impl Recovered {
                     member.presence = leaving;
                 }
             }
+            ClusterEntry::NodeDrained { node, on } => {
+                if let Some(member) = self.members.get_mut(node) {
+                    member.drained = *on;
+                }
+                if !on {
+                    self.ledgers.values_mut().for_each(|ledger| ledger.takes_again(node));
+                }
+            }
             ClusterEntry::JobCreated(created) => {
                 let mut ledger = Ledger::begin(created.as_ref().clone());
                 ledger.familiar = self.members.present();
@@ -154,6 +162,7 @@ impl Recovered {
         machine.jobs = jobs;
         machine.removed_jobs = self.removed_jobs;
         machine.go_on_letting_go(now);
+        machine.take_up_drains();
         machine
     }
 }

@@ -17,6 +17,7 @@ use protocol::cluster::client::Answer;
 use protocol::cluster::powers::Powers;
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{Epoch, InstanceKey, NodeName};
+use protocol::room::Room;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A checkpoint whose beginning or commit is being written.
@@ -65,6 +66,8 @@ pub(super) struct Shared {
     pub(super) standbys: BTreeSet<NodeName>,
     /// Users for whom only members speak that tokens have named for them.
     pub(super) named: BTreeSet<String>,
+    /// On the disk of the coordinator's folder, once that was looked at.
+    pub(super) own_room: Option<Room>,
     /// Users' keys, and who has logged in by them.
     pub(super) logins: Logins,
     pub(super) clients: BTreeMap<ClientId, Client>,
@@ -95,6 +98,7 @@ impl Shared {
             powers: BTreeMap::new(),
             standbys: BTreeSet::new(),
             named: BTreeSet::new(),
+            own_room: None,
             logins: Logins::default(),
             clients: BTreeMap::new(),
             noted_readings: NotedReadings::default(),

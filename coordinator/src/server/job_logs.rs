@@ -43,6 +43,11 @@ impl JobLogs {
         })
     }
 
+    /// Where they are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The length of every log.
     pub fn lengths(&self) -> &BTreeMap<String, u64> {
         &self.lengths

@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
 mod archives;
+mod attention;
 mod audit;
 #[path = "../common/mod.rs"]
 mod common;
+mod drains;
 mod grants;
 mod logins;
 mod partners;

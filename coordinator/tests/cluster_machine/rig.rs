@@ -9,13 +9,14 @@ use coordinator::cluster::{
     SeededSecrets,
 };
 use protocol::agent::{ExitKind, InstanceId};
-use protocol::cluster::agent::{JobUser, RelaySide, ToAgent};
+use protocol::cluster::agent::{FromAgent, JobUser, RelaySide, ToAgent, Vitals};
 use protocol::cluster::audit::AuditEvent;
 use protocol::cluster::client::{Answer, Ask, RunRequest};
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::powers::Powers;
 use protocol::cluster::settings::{Interval, JobSettings};
 use protocol::cluster::{InstanceKey, NodeName};
+use protocol::room::Room;
 use std::collections::VecDeque;
 
 use crate::common::{image_facts, launch_spec, profile};
@@ -144,6 +145,31 @@ impl Rig {
     pub fn ask(&mut self, ask: Ask) {
         self.events.push_back(ClusterEvent::Asked { client: client(), user: user(), ask });
         self.settle();
+    }
+
+    /// The coordinator's own user orders something.
+    pub fn order(&mut self, ask: Ask) {
+        let client = ClientId { number: 2, ..client() };
+        let user = JobUser { uid: 0, name: "root".to_owned() };
+        self.events.push_back(ClusterEvent::Asked { client, user, ask });
+        self.settle();
+    }
+
+    /// Something happens to the coordinator itself.
+    pub fn comes(&mut self, event: ClusterEvent) {
+        self.events.push_back(event);
+        self.settle();
+    }
+
+    /// A heartbeat of a node, which has had the answer to its last one of these; its clock is so far off.
+    pub fn beats(&mut self, node: usize, sequence: u64, off_ms: i64, room: Option<Room>) {
+        let wall_ms = Some(self.now().unix_ms.saturating_add_signed(off_ms));
+        let vitals = Vitals { wall_ms, room, ..Vitals::default() };
+        let answered = Some(sequence.saturating_sub(1));
+        let message = FromAgent::Heartbeat { sequence, answered, vitals };
+        let connection = self.node(node).connection.unwrap();
+        let (node, body) = (name(node), Vec::new());
+        self.comes(ClusterEvent::Agent { node, connection, message, body });
     }
 
     pub fn checkpoint(&mut self) {

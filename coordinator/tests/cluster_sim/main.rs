@@ -34,15 +34,19 @@ fn calm_histories_lose_nothing() {
         eprintln!("seed {seed}: {outcome:?}");
         return;
     }
-    let (mut leaves, mut joins) = (0, 0);
+    let (mut leaves, mut joins, mut drains, mut emptied) = (0, 0, 0, 0);
     for seed in 0..number("CKPTD_SEEDS").unwrap_or(SEEDS) / 5 {
         let run = catch_unwind(AssertUnwindSafe(|| World::calm(seed).run()));
         let Ok(outcome) = run else { panic!("replay with CKPTD_CALM_SEED={seed}") };
         leaves += outcome.leaves;
         joins += outcome.joins;
+        drains += outcome.drains;
+        emptied += outcome.emptied;
     }
-    eprintln!("{leaves} moves for leavers, {joins} for newcomers");
-    assert!(leaves > 100 && joins > 5);
+    eprintln!(
+        "{leaves} moves for leavers, {joins} for newcomers, {drains} away from drained nodes, {emptied} of them empty"
+    );
+    assert!(leaves > 100 && joins > 5 && drains > 10 && emptied > 100);
 }
 
 #[test]
@@ -75,14 +79,16 @@ fn every_history_ends_well() {
         outcomes.iter().filter_map(|(_, run)| run.as_ref()).map(|run| u64::from(field(run))).sum()
     };
     eprintln!(
-        "{seeds} histories: {} commits, {} rollbacks, {} of them for new addresses, {} moves for leavers and {} for newcomers, \
-         {} farewells, {} restarts, {} recoveries, {} machines of a coordinator lost, {} lacking \
+        "{seeds} histories: {} commits, {} rollbacks, {} of them for new addresses, {} moves for leavers, {} for newcomers and {} \
+         away from drained nodes, {} of these empty, {} farewells, {} restarts, {} recoveries, {} machines of a coordinator lost, {} lacking \
          output, {} given up, {} came to rest, {} steps by the tree, {} of them failed",
         sum(|run| run.commits),
         sum(|run| run.rollbacks),
         sum(|run| run.addresses),
         sum(|run| run.leaves),
         sum(|run| run.joins),
+        sum(|run| run.drains),
+        sum(|run| run.emptied),
         sum(|run| run.farewells),
         sum(|run| run.restarts),
         sum(|run| run.recoveries),
@@ -103,6 +109,7 @@ fn every_history_ends_well() {
     assert!(sum(|run| run.rollbacks) > seeds / 2);
     assert!(!world::addresses_change() || sum(|run| run.addresses) > seeds / 20);
     assert!(sum(|run| run.commits) > seeds);
+    assert!(sum(|run| run.drains) > seeds / 20 && sum(|run| run.emptied) > seeds / 2);
     assert!(sum(|run| run.by_tree) > seeds);
     assert!(sum(|run| run.tree_failed) > seeds / 20);
     assert!(sum(|run| run.rests) > seeds / 50);

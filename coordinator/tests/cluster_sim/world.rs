@@ -3,6 +3,7 @@
 
 mod agents;
 mod client;
+mod drains;
 mod engine;
 mod faults;
 mod judge;
@@ -103,6 +104,8 @@ enum Happening {
     CoordinatorGoesOn,
     LogWorks,
     Client,
+    /// An operator drains a node, or has it take processes again.
+    Drain,
     Nothing,
 }
 
@@ -123,6 +126,9 @@ pub struct Outcome {
     pub tree_failed: u32,
     pub farewells: u32,
     pub leaves: u32,
+    /// Moves away from drained nodes, and answers that one is empty.
+    pub drains: u32,
+    pub emptied: u32,
     pub joins: u32,
     /// Rollbacks for a machine's new address.
     pub addresses: u32,
@@ -140,6 +146,12 @@ pub struct World {
     random: Random,
     /// Whether addresses change: numbers of their own, so that the rest of a history is the same with and without.
     addresses: Random,
+    /// Whether nodes are drained: numbers of their own, likewise.
+    drains: Random,
+    /// The node that is drained at the end, if any.
+    stays_drained: Option<usize>,
+    /// Since when something has run on a drained node though it could have moved away.
+    lingers: BTreeMap<usize, u64>,
     seed: u64,
     now: u64,
     heap: BinaryHeap<Reverse<(u64, u64)>>,
@@ -231,9 +243,15 @@ impl World {
         let fallback = random.chance(250);
         let status = if !fallback && random.chance(300) { 3 } else { 0 };
         let copies = u32::try_from(1 + random.below(3)).unwrap();
+        let mut drains = Random::new(seed ^ 0xd7a1);
+        let stays = drains.chance(500);
+        let stays_drained = stays.then(|| usize::try_from(drains.below(count as u64)).unwrap());
         let mut world = Self {
             random,
             addresses: Random::new(seed ^ 0xadd7e55),
+            drains,
+            stays_drained,
+            lingers: BTreeMap::new(),
             seed,
             now: 0,
             heap: BinaryHeap::new(),
@@ -293,6 +311,8 @@ impl World {
         world.later(10, 10, Happening::Progress);
         world.later(100, 100, Happening::Client);
         world.later(100, 4000, Happening::Fault);
+        let first = world.drains.millis(100, 6000);
+        world.at(first, Happening::Drain);
         world
     }
 
@@ -413,6 +433,7 @@ impl World {
             Happening::Engine { node, life, key, task } => self.work(node, life, key, task),
             Happening::Progress => {
                 self.progress();
+                self.judge_drained();
                 self.later(30, 60, Happening::Progress);
             }
             Happening::Clock => {
@@ -448,6 +469,7 @@ impl World {
             }
             Happening::LogWorks => self.log_works = true,
             Happening::Nothing => {}
+            Happening::Drain => self.drain(),
             Happening::Client => {
                 self.client_acts();
                 self.later(300, 700, Happening::Client);

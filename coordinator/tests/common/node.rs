@@ -38,6 +38,7 @@ pub fn profile(slots: u32) -> NodeProfile {
         vdso,
         features,
         memory_top: 0,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         memory: 1 << 30,
         kernel: "6".to_owned(),
         owner: None,

@@ -30,6 +30,9 @@ pub struct RunArguments {
     /// On a cluster: return once the job runs, and print its name.
     #[arg(long)]
     pub detach: bool,
+    /// Run it on this machine alone, whether this belongs to a cluster or not.
+    #[arg(long, conflicts_with_all = ["detach", "group", "store"])]
+    pub local: bool,
     /// Hold the C library to what x86-64, x86-64-v2, -v3 or -v4 means, so that the job's processes can move between
     /// machines of different age.
     ///

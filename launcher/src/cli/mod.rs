@@ -329,6 +329,27 @@ Examples:
         /// The member [default: this machine].
         node: Option<NodeName>,
     },
+    /// Have a member run nothing, for its maintenance; it stays a member and keeps its images. For operators.
+    ///
+    /// What runs there stops for a checkpoint and goes on elsewhere, and nothing new is started there, until 'ckptd
+    /// uncordon'; restarts of the machine or of the coordinator change nothing of that. Returns when nothing runs there any
+    /// more. A job that has nowhere to go runs on, and moves as soon as it can.
+    #[command(after_long_help = "\
+Examples:
+  ckptd drain node3                     then: apt upgrade, reboot
+  ckptd uncordon node3")]
+    Drain {
+        /// The member.
+        node: NodeName,
+        /// Return at once.
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Have a member that was drained take processes again. For operators.
+    Uncordon {
+        /// The member.
+        node: NodeName,
+    },
     /// Run a command on a node of the job that this is called in: what mpirun calls instead of ssh.
     Rsh {
         /// The node.
@@ -457,6 +478,8 @@ mod tests {
             &["ckptd", "agent", "--name", "Desk_1"],
             &["ckptd", "run", "--place", "a=x", "ls"],
             &["ckptd", "rsh", "node1"],
+            &["ckptd", "drain"],
+            &["ckptd", "uncordon", "--no-wait", "node1"],
             &["ckptd", "run", "--quiet", "--verbose", "ls"],
             &["ckptd", "run", "--intreval", "5", "sleep", "1"],
             &["ckptd", "run", "-x", "sleep", "1"],

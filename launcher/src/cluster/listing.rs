@@ -14,6 +14,14 @@ fn slots(node: &Value) -> String {
     word(node, "slots") + if is_spare { " spare" } else { "" }
 }
 
+/// How a member is, in a word; and whether it is drained, where that word does not say so.
+#[must_use]
+pub fn node_state(node: &Value) -> String {
+    let state = word(node, "state");
+    let says_so = matches!(state.as_str(), "draining" | "drained");
+    if node["drained"] == true && !says_so { format!("{state}, drained") } else { state }
+}
+
 /// A text, number or truth of that key.
 #[must_use]
 pub fn word(value: &Value, key: &str) -> String {
@@ -65,7 +73,7 @@ pub fn nodes(value: &Value) -> String {
     for node in value.as_array().map_or(&[][..], Vec::as_slice) {
         rows.push(vec![
             word(node, "name"),
-            word(node, "state"),
+            node_state(node),
             slots(node),
             decimals(node, "speed"),
             word(node, "speed_from"),
@@ -76,7 +84,22 @@ pub fn nodes(value: &Value) -> String {
             words(node, "holds"),
         ]);
     }
-    table(&rows)
+    let all = value.as_array().map_or(&[][..], Vec::as_slice).iter();
+    let attention = all.flat_map(|node| list(node, "attention"));
+    let lines = attention.filter_map(Value::as_str).map(attention_line);
+    table(&rows) + &lines.collect::<String>()
+}
+
+/// What somebody should look after.
+fn attention_line(text: &str) -> String {
+    format!("{:<12}{}\n", "attention", printable(text))
+}
+
+/// The same, of the cluster that a job is of.
+fn attention(job: Option<&Value>) -> String {
+    let all = job.map_or(&[][..], |job| list(job, "attention"));
+    let lines = all.iter().map(|one| attention_line(&word(one, "text")));
+    lines.collect()
 }
 
 /// Charge, and whether it becomes more.
@@ -142,8 +165,10 @@ pub fn state(job: &Value) -> String {
 pub fn status(value: &Value) -> String {
     match value {
         Value::Array(jobs) if jobs.is_empty() => "no jobs\n".to_owned(),
-        Value::Array(jobs) => jobs.iter().map(job).collect::<Vec<_>>().join("\n"),
-        one => job(one),
+        Value::Array(jobs) => {
+            attention(jobs.first()) + &jobs.iter().map(job).collect::<Vec<_>>().join("\n")
+        }
+        one => attention(Some(one)) + &job(one),
     }
 }
 
@@ -181,7 +206,7 @@ fn job(value: &Value) -> String {
         line("rehearsal", rehearsal(&rehearsed));
     }
     let is_move = |record: &&Value| {
-        matches!(word(record, "reason").as_str(), "leave" | "join" | "speed" | "address")
+        matches!(word(record, "reason").as_str(), "leave" | "drain" | "join" | "speed" | "address")
     };
     let all = list(value, "rollbacks");
     let moves = all.iter().filter(is_move).count();
@@ -190,6 +215,7 @@ fn job(value: &Value) -> String {
             line(label, count.to_string());
         }
     }
+    line("drained", words(value, "drained"));
     line("newcomers", word(value, "newcomers"));
     line("speeds", word(value, "speeds"));
     line("work", word(value, "work"));

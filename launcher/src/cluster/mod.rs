@@ -24,6 +24,15 @@ const AGENT_SOCKET: &str = "agent.sock";
 /// The socket of an agent that serves all users of a machine.
 const SYSTEM_SOCKET: &str = "/run/ckptd/agent.sock";
 
+/// The folder of the agent that serves all users of a machine, as its unit has it.
+const SYSTEM_AGENT: &str = "/var/lib/ckptd/agent";
+
+/// Whether this machine has joined a cluster: by an agent of this user's, or by the one for all users.
+fn has_joined(dir: &Path, asked: bool) -> bool {
+    let folders = [Some(dir), (!asked).then_some(Path::new(SYSTEM_AGENT))];
+    folders.into_iter().flatten().any(ckpt_agent::driver::has_joined)
+}
+
 /// Where a coordinator on this machine keeps its things, unless told otherwise.
 #[must_use]
 pub fn coordinator_folder(dir: &Path) -> PathBuf {
@@ -49,6 +58,22 @@ impl Cluster {
         }
         candidates.push(coordinator_folder(state.path()).join(COORDINATOR_SOCKET));
         Self::first_of(candidates)
+    }
+
+    /// The same, for what is meant for the cluster: where this machine has joined one, nobody else will do.
+    ///
+    /// # Errors
+    /// Where this machine has joined a cluster, and its agent does not answer; and as [`Cluster::find`].
+    pub fn find_if_joined(state: &StateDir, asked: bool) -> Result<Option<Self>, Failure> {
+        match Self::find(state, asked) {
+            Ok(Some(found)) => Ok(Some(found)),
+            found if !has_joined(state.path(), asked) => found,
+            Ok(None) | Err(_) => Err(Failure::of(
+                "run the job on the cluster",
+                "this machine has joined it, and its agent does not answer: 'systemctl start ckptd-agent', or 'ckptd \
+                 agent', starts it; --local runs the job on this machine alone",
+            )),
+        }
     }
 
     /// The cluster whose coordinator runs on this machine.
@@ -245,10 +270,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::find(Some(dir.path().to_owned())).unwrap();
         assert!(Cluster::find(&state, true).unwrap().is_none());
+        assert!(Cluster::find_if_joined(&state, true).unwrap().is_none());
+        let identity = dir.path().join("identity");
+        std::fs::create_dir(&identity).unwrap();
+        assert!(Cluster::find_if_joined(&state, true).unwrap().is_none(), "not certified yet");
+        std::fs::write(identity.join("cert.pem"), "").unwrap();
+        let text = Cluster::find_if_joined(&state, true).unwrap_err().to_string();
+        assert!(text.contains("systemctl start ckptd-agent") && text.contains("--local"), "{text}");
+        std::fs::remove_dir_all(&identity).unwrap();
         let socket = dir.path().join(AGENT_SOCKET);
         drop(UnixListener::bind(&socket).unwrap());
         let text = Cluster::find(&state, true).unwrap_err().to_string();
         assert!(text.contains("nobody listens"), "{text}");
+        assert!(Cluster::find_if_joined(&state, true).is_err());
         let folder = coordinator_folder(state.path());
         std::fs::create_dir(&folder).unwrap();
         let _listener = UnixListener::bind(folder.join(COORDINATOR_SOCKET)).unwrap();

@@ -310,3 +310,13 @@ pub fn leave(cluster: &Cluster, node: Option<NodeName>) -> Result<(), Failure> {
     let who = node.as_ref().map_or("this machine".to_owned(), NodeName::to_string);
     cluster.insist(&format!("announce that {who} goes"), &Ask::Leave { node })
 }
+
+/// `ckptd drain`.
+pub fn drain(cluster: &Cluster, node: NodeName, wait: bool) -> Result<(), Failure> {
+    cluster.insist(&format!("drain {node}"), &Ask::Drain { node, wait })
+}
+
+/// `ckptd uncordon`.
+pub fn uncordon(cluster: &Cluster, node: NodeName) -> Result<(), Failure> {
+    cluster.insist(&format!("uncordon {node}"), &Ask::Uncordon { node })
+}

@@ -131,7 +131,9 @@ fn clustered() -> Value {
         "command": ["mpirun", "-np", "3", "nqueens", "16"],
         "created_at_ms": ago(3 * HOUR + 30 * MINUTE), "started_at_ms": ago(3 * HOUR + 30 * MINUTE),
         "live": {"next_checkpoint_ms": 4000},
-        "rollbacks": [{"reason": "lost"}, {"reason": "leave"}, {"reason": "join"}],
+        "rollbacks": [{"reason": "lost"}, {"reason": "leave"}, {"reason": "join"}, {"reason": "drain"}],
+        "drained": ["node3", "node4"],
+        "attention": [{"what": "clock", "node": "node2", "text": "the clock of node2 is 37 s ahead"}],
         "newcomers": "node3 has joined, 1.50 times as fast expected",
         "log": "/var/lib/ckptd/jobs/queens-1/log",
         "processes": [
@@ -162,6 +164,9 @@ fn members_of_a_cluster() {
         {"name": "phone", "state": "leaving", "slots": 2, "speed": 0.41, "speed_from": "measured", "capacity": 1.5,
          "load": 0.1, "battery": 14, "charging": true},
         {"name": "a\u{1b}", "slots": 2, "load": 0.5},
+        {"name": "node3", "state": "draining", "drained": true, "instances": ["queens"],
+         "attention": ["the disk of node3 is full"]},
+        {"name": "node4", "state": "gone", "drained": true},
     ]);
     check("nodes", &listing::nodes(&members));
 }

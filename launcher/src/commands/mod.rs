@@ -84,8 +84,18 @@ impl Context {
 
     /// The cluster that this machine belongs to, if any.
     fn cluster(&self) -> Result<Option<Cluster>, Failure> {
-        let asked = self.asked_dir.is_some() || std::env::var_os("CKPTD_DIR").is_some();
-        Cluster::find(&self.state, asked)
+        Cluster::find(&self.state, self.is_asked_dir())
+    }
+
+    /// The same, for a job that begins: one that is meant for a cluster is not to run on this machine alone because the
+    /// agent is not there.
+    fn cluster_for_a_job(&self) -> Result<Option<Cluster>, Failure> {
+        Cluster::find_if_joined(&self.state, self.is_asked_dir())
+    }
+
+    /// Whether the folder was asked for, and is not the usual one.
+    fn is_asked_dir(&self) -> bool {
+        self.asked_dir.is_some() || std::env::var_os("CKPTD_DIR").is_some()
     }
 
     /// The same, for a command about a job: one that was run on this machine alone, before or
@@ -109,7 +119,7 @@ impl Context {
 }
 
 /// Refuses options that mean something on a cluster only, where there is none.
-fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Failure> {
+fn refuse_without_cluster(options: &JobOptions, detach: bool, local: bool) -> Result<(), Failure> {
     let given = [
         (detach, "--detach"),
         (options.max_restarts.is_some(), "--max-restarts"),
@@ -120,6 +130,9 @@ fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Fail
     ];
     match given.iter().find(|(given, _)| *given) {
         None => Ok(()),
+        Some((_, option)) if local => Err(Failure::Usage(format!(
+            "wrong usage: {option} is for jobs on a cluster: leave --local out"
+        ))),
         Some((_, option)) => Err(Failure::Usage(format!(
             "wrong usage: {option} is for jobs on a cluster, and this machine belongs to none: \
              'ckptd agent --join-file FILE' joins one"
@@ -186,6 +199,12 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         }
         Command::Leave { node } => {
             clustered::leave(&context.need_cluster("announce a departure")?, node)?;
+        }
+        Command::Drain { node, no_wait } => {
+            clustered::drain(&context.need_cluster("drain a node")?, node, !no_wait)?;
+        }
+        Command::Uncordon { node } => {
+            clustered::uncordon(&context.need_cluster("uncordon a node")?, node)?;
         }
         Command::Checkpoint { job } => checkpoint::perform(&context, &job)?,
         Command::Stop { job, checkpoint } => stop::perform(&context, &job, checkpoint)?,

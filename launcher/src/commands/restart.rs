@@ -39,7 +39,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         return Err(other_engine());
     }
     if job.record().settings.engine == EngineSetting::Native {
-        super::refuse_without_cluster(&arguments.options, arguments.detach)?;
+        super::refuse_without_cluster(&arguments.options, arguments.detach, false)?;
     }
     let name = job.name();
     let _lock = job.lock().map_err(|error| match error {

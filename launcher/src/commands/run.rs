@@ -16,7 +16,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
-    perform_in(context, arguments, context.cluster()?, |_| {})
+    let cluster = match arguments.local {
+        true => None,
+        false => context.cluster_for_a_job()?,
+    };
+    perform_in(context, arguments, cluster, |_| {})
 }
 
 /// Runs the job on this machine, whether it belongs to a cluster or not; `begins` is called before it runs.
@@ -78,7 +82,7 @@ fn perform_in(
         let prepared = Prepared { launcher, directory, environment, kept, sharing };
         return clustered::run(context, &cluster, arguments, prepared);
     }
-    super::refuse_without_cluster(&arguments.options, arguments.detach)?;
+    super::refuse_without_cluster(&arguments.options, arguments.detach, arguments.local)?;
     let _timeline = telling::trace(&what, &arguments.options)?;
     let launcher = mpi::recognise(&program, &found);
     let prepared = Prepared { launcher, directory, environment, kept, sharing };

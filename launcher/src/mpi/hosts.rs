@@ -55,6 +55,7 @@ mod tests {
             {"name": "e", "slots": 1, "state": "alive", "trust": "any"},
             {"name": "f", "slots": 1, "state": "alive", "trust": null},
             {"name": "g", "slots": 1, "state": "alive", "trust": "own", "spare": true},
+            {"name": "h", "slots": 1, "state": "drained", "drained": true, "trust": "own"},
         ]);
         let of = |trust, traffic| {
             let settings = JobSettings { trust, traffic, ..JobSettings::default() };

@@ -165,6 +165,19 @@ pub enum Ask {
         /// The member's name.
         node: Option<NodeName>,
     },
+    /// A member is to run nothing from now on, and what it runs moves away; it stays a member. Only operators. Answer:
+    /// [`Answer::Done`].
+    Drain {
+        /// The member's name.
+        node: NodeName,
+        /// Whether the answer comes when nothing runs there any more, and not at once.
+        wait: bool,
+    },
+    /// A member that was drained takes processes again. Only operators. Answer: [`Answer::Done`].
+    Uncordon {
+        /// The member's name.
+        node: NodeName,
+    },
     /// A join token. Only root, or the coordinator's own user, on the coordinator's socket.
     /// Answer: [`Answer::Token`].
     Token {

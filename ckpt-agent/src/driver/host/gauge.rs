@@ -2,6 +2,7 @@
 //! while there are any, every ten seconds at the speed of a core: phones get slower when they are hot.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use super::clock::{Clock, StolenTime};
 use super::efforts::Idling;
 use super::speed;
 use ckpt_engine::proc::{descendants, read_text, thread_numbers};
+use protocol::room::Room;
 
 /// From one look to the next.
 const LOOK: Duration = Duration::from_secs(1);
@@ -50,6 +52,8 @@ pub struct Reading {
     pub achieved: bool,
     /// Speed of one core, if it was measured again.
     pub speed: Option<f64>,
+    /// On the disk of the agent's folder.
+    pub room: Option<Room>,
 }
 
 impl Nominal {
@@ -92,12 +96,13 @@ struct Shared {
 }
 
 impl Gauge {
-    /// Starts it.
+    /// Starts it, for an agent of that folder.
     ///
     /// # Errors
     /// Where there can be no thread.
-    pub fn start(nominal: Nominal) -> std::io::Result<Self> {
-        let reading = Reading { cores: nominal.cores, achieved: false, speed: None };
+    pub fn start(nominal: Nominal, folder: &Path) -> std::io::Result<Self> {
+        let reading = Reading { cores: nominal.cores, achieved: false, speed: None, room: None };
+        let mut disk = Disk::of(folder);
         let shared = Arc::new(Shared {
             inits: Mutex::default(),
             reading: Mutex::new(reading),
@@ -110,7 +115,8 @@ impl Gauge {
             // Ends with the last who reads it.
             while let Some(shared) = own.upgrade() {
                 let inits = lock(&shared.inits).clone();
-                let reading = watch.look(&inits);
+                let room = disk.look(Instant::now());
+                let reading = Reading { room, ..watch.look(&inits) };
                 *lock(&shared.reading) = reading;
                 idling.retain(|init, _| inits.contains(init));
                 for init in &inits {
@@ -143,6 +149,29 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The disk on which images are kept.
+#[derive(Debug)]
+struct Disk {
+    folder: PathBuf,
+    looked: Option<Instant>,
+    room: Option<Room>,
+}
+
+impl Disk {
+    fn of(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), looked: None, room: None }
+    }
+
+    fn look(&mut self, now: Instant) -> Option<Room> {
+        let due = |at: Instant| now.saturating_duration_since(at) >= AGAIN;
+        if self.looked.is_none_or(due) {
+            self.looked = Some(now);
+            self.room = Room::of(&self.folder);
+        }
+        self.room
+    }
+}
+
 /// What the thread remembers.
 #[derive(Debug)]
 struct Watch {
@@ -173,7 +202,8 @@ impl Watch {
         let quota = allowance.quota.unwrap_or(f64::INFINITY);
         let cpus = f64::from(allowance.cpus);
         if self.nominal.is_given {
-            return Reading { cores: quota.min(cpus), achieved: false, speed: None };
+            let cores = quota.min(cpus);
+            return Reading { cores, achieved: false, speed: None, room: None };
         }
         let now = Instant::now();
         let there = cpus * self.nominal.share * (1.0 - self.stolen.part());
@@ -183,7 +213,8 @@ impl Watch {
         if !inits.is_empty() {
             self.measure_again(now);
         }
-        Reading { cores: got.unwrap_or(cores), achieved: got.is_some(), speed: self.speed }
+        let (cores, achieved) = (got.unwrap_or(cores), got.is_some());
+        Reading { cores, achieved, speed: self.speed, room: None }
     }
 
     fn measure_again(&mut self, now: Instant) {
@@ -271,7 +302,8 @@ mod tests {
 
     #[test]
     fn a_gauge_reads_what_is_there() {
-        let gauge = Gauge::start(Nominal::measure(Some(1.0))).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let gauge = Gauge::start(Nominal::measure(Some(1.0)), folder.path()).unwrap();
         let reading = gauge.read(Vec::new());
         assert!(reading.cores > 0.0 && !reading.achieved);
     }

@@ -67,6 +67,7 @@ pub fn profile(options: &AgentOptions, nominal: &Nominal) -> NodeProfile {
         started_ms: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
 

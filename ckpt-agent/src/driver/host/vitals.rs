@@ -1,6 +1,7 @@
 //! What changes: load, memory, battery.
 
 use ckpt_node::Charge;
+use protocol::clock::wall_ms;
 use protocol::cluster::agent::Vitals;
 
 use super::gauge::Reading;
@@ -17,6 +18,8 @@ pub fn vitals(reading: Reading, charge: Option<Charge>) -> Vitals {
         speed: reading.speed,
         capacity: Some(reading.cores),
         achieved: reading.achieved,
+        wall_ms: Some(wall_ms()),
+        room: reading.room,
     }
 }
 

@@ -9,17 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
 
-/// Where a logical node is to be reached: on the machine of its name while that is there; else
-/// where its first instance lives.
+/// Where a logical node is to be reached: on the machine of its name while that is there, and not drained; else where
+/// its first instance lives.
 pub(super) fn machine_of(
     logical_node: &NodeName,
     ledger: &Ledger,
     members: &Members,
 ) -> Option<NodeName> {
-    if members.get(logical_node).is_some() && !members.is_gone(logical_node) {
-        return Some(logical_node.clone());
+    let is_there = members.get(logical_node).is_some() && !members.is_gone(logical_node);
+    let its_own = || is_there.then(|| logical_node.clone());
+    let first = || ledger.instances.first_of(logical_node).map(|record| record.node.clone());
+    match members.is_drained(logical_node) {
+        true => first().or_else(its_own),
+        false => its_own().or_else(first),
     }
-    ledger.instances.first_of(logical_node).map(|record| record.node.clone())
 }
 
 /// The content of /etc/hosts, which is as long as the cluster is large: kept until a line of it changes.

@@ -216,7 +216,8 @@ impl Job {
         partners.look(&self.ledger, &shared.members, by_node);
         for number in partners.doubtful() {
             let Some(instance) = instances.get_mut(&number) else { continue };
-            let good = |node: &NodeName| shared.members.is_usable(node);
+            let members = &shared.members;
+            let good = |node: &NodeName| members.is_usable(node) && !members.is_full(node);
             let is_good = instance.partners.len() == wanted && instance.partners.iter().all(good);
             let is_reached =
                 shared.members.get(&instance.record.node).is_some_and(Member::is_connected);

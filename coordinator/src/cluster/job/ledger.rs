@@ -301,6 +301,7 @@ impl Ledger {
             | ClusterEntry::NodeRemoved { .. }
             | ClusterEntry::NodeReadmitted { .. }
             | ClusterEntry::NodeLeaves { .. }
+            | ClusterEntry::NodeDrained { .. }
             | ClusterEntry::JobCreated(_)
             | ClusterEntry::JobImported(_)
             | ClusterEntry::KeyAdded { .. }
@@ -308,6 +309,13 @@ impl Ledger {
             | ClusterEntry::LoggedIn(_)
             | ClusterEntry::LoggedOut { .. }
             | ClusterEntry::JobRemoved { .. } => {}
+        }
+    }
+
+    /// A machine takes processes again: where the job has none, it is a newcomer.
+    pub(in crate::cluster) fn takes_again(&mut self, node: &NodeName) {
+        if !self.instances.is_on(node) {
+            self.familiar.remove(node);
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) mod tickets;
 pub(super) mod tree_use;
 
 use super::decisions;
-use super::entry::{ClusterEntry, InstanceRecord};
+use super::entry::{Cause, ClusterEntry, InstanceRecord};
 use super::event::ClientId;
 use super::rollback::{Arrival, Making};
 use super::shared::Shared;
@@ -108,6 +108,8 @@ pub(super) struct Job {
     pub(super) migration: Migration,
     /// When it may be parked once more, after an attempt that may have failed.
     pub(super) park_again: Option<u64>,
+    /// What it was to be parked for last, where nodes were drained: they may be let off before its commit.
+    pub(super) drained_for: Option<Cause>,
     /// Why it could not be made without nodes that are about to go.
     pub(super) stuck: Option<String>,
     /// Rehearsals of its restart that nobody asked for but its settings.
@@ -127,6 +129,7 @@ impl Job {
             nodes_with_stale_instances: BTreeSet::new(),
             migration: Migration::default(),
             park_again: None,
+            drained_for: None,
             stuck: None,
             rehearsed: Rehearsed::default(),
             tickets: Tickets::default(),

@@ -21,6 +21,8 @@ pub(in crate::cluster) struct Partners {
     by_load: BTreeMap<usize, BTreeSet<NodeName>>,
     /// Those of them on which no process can be: whoever has such a partner is looked at again each time.
     slotless: BTreeSet<NodeName>,
+    /// Those of them that are drained, and may be switched off before long, or whose disks are full: they are chosen last.
+    unfit: BTreeSet<NodeName>,
     /// Instances whose partners have changed, or were not all that they should be.
     doubtful: BTreeSet<InstanceId>,
     /// What was known when members were last looked at.
@@ -82,6 +84,7 @@ impl Partners {
             None => {
                 self.able.clear();
                 self.slotless.clear();
+                self.unfit.clear();
                 self.by_load.clear();
                 members.iter().for_each(|(name, _)| self.consider(name, ledger, members));
                 self.doubtful.extend(by_node.values().flatten());
@@ -108,6 +111,11 @@ impl Partners {
         } else {
             self.slotless.remove(name);
         }
+        if is_able && (members.is_drained(name) || members.is_full(name)) {
+            self.unfit.insert(name.clone());
+        } else {
+            self.unfit.remove(name);
+        }
     }
 
     /// As many as `copies` asks for besides the instance's own machine, or as there are: those that
@@ -115,14 +123,14 @@ impl Partners {
     /// names.
     pub(super) fn choose(&self, node: &NodeName, copies: u32) -> Vec<NodeName> {
         let after = (Bound::Excluded(node), Bound::Unbounded);
-        self.by_load
-            .values()
-            .flat_map(|names| {
+        let in_order = || {
+            self.by_load.values().flat_map(|names| {
                 names.range::<NodeName, _>(after).chain(names.range::<NodeName, _>(..node))
             })
-            .take(wanted(copies))
-            .cloned()
-            .collect()
+        };
+        let fit = in_order().filter(|name| !self.unfit.contains(*name));
+        let unfit = in_order().filter(|name| self.unfit.contains(*name));
+        fit.chain(unfit).take(wanted(copies)).cloned().collect()
     }
 
     /// Instances that may need other partners. Those that do are to be [taken](Self::take) once more.

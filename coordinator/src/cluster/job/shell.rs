@@ -83,9 +83,13 @@ impl Job {
     fn start_shell(&mut self, now: Now, shared: &mut Shared, delayed: Delayed) {
         let Delayed { call, logical_node, launch } = delayed;
         let machine = hosts::machine_of(&logical_node, &self.ledger, &shared.members)
+            .filter(|node| !shared.members.is_drained(node))
             .or_else(|| self.machine_for_lost(shared, &logical_node));
         let Some(node) = machine else {
             let reason = match shared.members.get(&logical_node) {
+                Some(member) if member.drained => format!(
+                    "{logical_node} is drained, and no other machine takes its processes; see 'ckptd uncordon'"
+                ),
                 Some(_) => format!("{logical_node} is gone"),
                 None => format!("no node of the cluster is named {logical_node}"),
             };
@@ -134,13 +138,13 @@ impl Job {
         shared.send(&node, ToAgent::Launch(Box::new(order)));
     }
 
-    /// Where a node that is gone is to live that the job counts on: it was there when the job began, or the job went
-    /// back to a time when it had not started anything there yet.
+    /// Where a node is to live that is drained; or that is gone and that the job counts on: it was there when the job
+    /// began, or the job went back to a time when it had not started anything there yet.
     fn machine_for_lost(&self, shared: &Shared, logical_node: &NodeName) -> Option<NodeName> {
         let member = shared.members.get(logical_node)?;
         let was_there = member.heard.unix_ms >= self.ledger.created_at_ms;
         let known = self.ledger.addresses.contains_key(logical_node);
-        if !was_there && !known && self.ledger.checkpoint.is_none() {
+        if !member.drained && !was_there && !known && self.ledger.checkpoint.is_none() {
             return None;
         }
         let load = |node: &NodeName| self.live.present_on(node).count();

@@ -38,6 +38,7 @@ impl Job {
             },
         );
         self.live = Live::default();
+        self.drained_for = None;
         shared.occupied.remove(&self.ledger.id);
         let what = if moves { "moved: try again" } else { "rolled back" };
         self.tickets

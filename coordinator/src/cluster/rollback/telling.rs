@@ -24,7 +24,7 @@ pub(super) fn goes_on(ledger: &Ledger, now: Now, record: &RollbackRecord) -> Str
     };
     let why = match (record.reason.as_str(), &record.node, &ledger.cause) {
         ("lost", Some(node), _) => format!(": {node} is gone"),
-        ("leave" | "join" | "speed", Some(_), _) => format!(": {}", moved_for(record)),
+        ("leave" | "drain" | "join" | "speed", Some(_), _) => format!(": {}", moved_for(record)),
         (_, _, Cause::Broken { node, reason }) => format!(": {node}: {reason}"),
         (_, _, Cause::Address { node, address }) => {
             format!(": {node} has another address, {address}")
@@ -48,7 +48,10 @@ pub(in crate::cluster) fn moved_for(record: &RollbackRecord) -> String {
     let names = nodes.join(", ");
     let one = nodes.len() == 1;
     let Some(expected) = &record.expected else {
-        return format!("{names} {}", if one { "leaves" } else { "leave" });
+        return match record.reason.as_str() {
+            "drain" => format!("{names} {} drained", if one { "is" } else { "are" }),
+            _ => format!("{names} {}", if one { "leaves" } else { "leave" }),
+        };
     };
     let what = match expected.pace_permille {
         Some(pace) if one => format!("is {:.2} times as fast as it was", f64::from(pace) / 1e3),

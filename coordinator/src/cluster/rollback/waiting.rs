@@ -4,7 +4,6 @@ use super::making::Stage;
 use crate::cluster::decisions;
 use crate::cluster::event::Now;
 use crate::cluster::job::{Job, State};
-use crate::cluster::members::NOWHERE;
 use crate::cluster::shared::Shared;
 
 impl Job {
@@ -15,7 +14,7 @@ impl Job {
         let attempts = making.attempts.clone();
         if shared.members.usable_for(&self.ledger).next().is_none() {
             let reason = shared.members.nowhere(&self.ledger.user, self.ledger.settings());
-            let reason = reason.unwrap_or_else(|| NOWHERE.to_owned());
+            let reason = reason.unwrap_or_else(|| shared.members.nobody());
             if !self.leavers_needed(&shared.members).is_empty() {
                 // They were let go while the job was being made elsewhere.
                 self.stuck = Some(reason.clone());

@@ -2,11 +2,13 @@
 //!
 //! - `order`: in which order, and what waits until an entry is in the log and in a copy of it.
 //! - `disk`: makes the log durable.
+//! - `room`: how full the disk is.
 //! - `clients`: commands on the coordinator's own socket.
 
 mod clients;
 mod disk;
 mod order;
+mod room;
 
 use super::admission::SharedAdmission;
 use super::audit_log::AuditLog;
@@ -27,6 +29,7 @@ use protocol::cluster::{NodeName, Term};
 use protocol::service::Service;
 use protocol::task;
 use protocol::transport::{AnswerQueue, Fingerprint, Outbox, OutboxError, Written};
+use room::RoomWatch;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -179,6 +182,7 @@ pub struct Driver {
     /// What agents do about images of DMTCP's processes.
     pub dmtcp: Calls,
     disk: Disk<order::Written>,
+    room: RoomWatch,
 }
 
 impl Driver {
@@ -198,7 +202,9 @@ impl Driver {
         replication: Replication,
         absent: watch::Sender<Vec<(NodeName, SocketAddr)>>,
     ) -> io::Result<Self> {
+        let room = RoomWatch::of(logs.folder().to_owned());
         Ok(Self {
+            room,
             machine,
             journal,
             logs,
@@ -255,6 +261,9 @@ impl Driver {
                 () = self.disk.ready() => None,
             };
             self.clock.round(wait);
+            if let Some(room) = self.room.look(self.clock.now().nanos).await {
+                self.feed(ClusterEvent::OwnRoom { room });
+            }
             match came {
                 Some(Ok(Some(event))) => {
                     self.take(event);

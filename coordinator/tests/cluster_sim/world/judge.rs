@@ -39,6 +39,7 @@ impl World {
                     Cause::Run | Cause::Restart => {}
                     Cause::Leave { .. } => self.outcome.leaves += 1,
                     Cause::Join { .. } => self.outcome.joins += 1,
+                    Cause::Drain { .. } => self.outcome.drains += 1,
                     Cause::Address { .. } => {
                         self.outcome.rollbacks += 1;
                         self.outcome.addresses += 1;
@@ -50,6 +51,10 @@ impl World {
                 }
             }
             ClusterEntry::Instances { instances, .. } => {
+                let drained = self.drained();
+                for record in instances.values() {
+                    assert!(!drained.contains(&record.node), "{} is drained", record.node);
+                }
                 for all in self.expected.values() {
                     for number in instances.keys() {
                         assert!(!all.contains(number), "number {} used twice", number.0);
@@ -119,7 +124,7 @@ impl World {
     }
 
     /// Whether a node is about to go, as the coordinator knows: its user may have asked for that.
-    fn is_told_to_go(&self, name: &NodeName) -> bool {
+    pub(super) fn is_told_to_go(&self, name: &NodeName) -> bool {
         let last = self.log.iter().rev().find_map(|entry| match entry {
             ClusterEntry::NodeLeaves { node, leaves } if node == name => Some(*leaves),
             ClusterEntry::NodeGone { node, .. } if node == name => Some(false),

@@ -138,6 +138,8 @@ impl World {
             ClusterAction::Answer { client, answer } => {
                 if client.number == self.client {
                     self.answered(answer);
+                } else {
+                    self.drain_answered(client.number, &answer);
                 }
             }
             ClusterAction::Append { number, entry } => {

@@ -53,6 +53,7 @@ impl Native for Jobs {
             group: None,
             name: None,
             detach: false,
+            local: false,
             cpu_baseline: None,
             files: FileArguments::default(),
             store: StoreArguments::default(),

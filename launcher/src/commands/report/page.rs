@@ -111,6 +111,7 @@ fn told(rollback: &Value) -> String {
     let why = match word(rollback, "reason").as_str() {
         "lost" => format!("{node} was lost"),
         "leave" => format!("{node} left as announced"),
+        "drain" => format!("{node} was drained"),
         "join" => format!("{node} joined and took a share"),
         "speed" => "shares were adapted to the nodes' speeds".to_owned(),
         "broken" => "a part of the job was broken".to_owned(),

@@ -127,7 +127,8 @@ pub fn members(folder: &Path, what: &str) -> Result<BTreeSet<String>, Failure> {
 
 fn alive(nodes: &Value) -> BTreeSet<String> {
     let alive = |node: &Value| {
-        let is_alive = node.get("state").and_then(Value::as_str) == Some("alive");
+        let state = node.get("state").and_then(Value::as_str);
+        let is_alive = matches!(state, Some("alive" | "draining" | "drained"));
         node.get("name").and_then(Value::as_str).filter(|_| is_alive).map(str::to_owned)
     };
     nodes.as_array().into_iter().flatten().filter_map(alive).collect()

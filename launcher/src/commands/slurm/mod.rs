@@ -125,6 +125,8 @@ fn refuse_options(run: &RunArguments) -> Result<(), Failure> {
         "srun starts ranks by Slurm's own daemons, which can't be restarted elsewhere: use mpirun, or -n N without srun"
     } else if run.detach {
         "--detach makes no sense here: the cluster of an allocation ends with its job"
+    } else if run.local {
+        "the job runs on the nodes of the allocation: leave --local out"
     } else if run.options.engine != EngineSetting::Native {
         "a job of DMTCP runs on one node alone: leave --engine out"
     } else {

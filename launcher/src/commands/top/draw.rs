@@ -115,11 +115,23 @@ fn heading<'a>(view: &'a View, picture: &'a Picture) -> Line<'a> {
     if view.picture.is_none() {
         spans = vec!["ckptd top: looking ...".into()];
     }
+    let attention = attention(picture);
+    if attention > 0 {
+        let text = format!("  {attention} to look after: see 'ckptd status'");
+        spans.push(Span::styled(text, Style::new().fg(Color::Yellow)));
+    }
     if let Some(problem) = &view.problem {
         let text = format!("  ({problem})");
         spans.push(Span::styled(text, Style::new().fg(Color::Red)));
     }
     Line::from(spans)
+}
+
+/// How much of the cluster somebody should look after. Jobs tell all of it, nodes what concerns them.
+fn attention(picture: &Picture) -> usize {
+    let of_nodes = picture.nodes.iter().map(|node| list(node, "attention").len()).sum::<usize>();
+    let of_jobs = picture.jobs.iter().map(|job| list(job, "attention").len()).max();
+    of_nodes.max(of_jobs.unwrap_or(0))
 }
 
 fn framed(title: impl Into<String>) -> Block<'static> {
@@ -166,7 +178,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, nodes: &[Value]) {
             number(node, "heard_ms").map_or("-".to_owned(), |ms| format!("{} s", ms / 1000));
         let cells = vec![
             word(node, "name"),
-            word(node, "state"),
+            listing::node_state(node),
             word(node, "slots"),
             word(node, "cores"),
             decimals(node, "speed"),
@@ -348,7 +360,8 @@ mod tests {
         let nodes = vec![
             json!({"name": "a", "state": "alive", "slots": 2, "load": 0.5, "heard_ms": 900,
                    "instances": ["queens-1/1"]}),
-            json!({"name": "c", "state": "gone", "battery": 12, "heard_ms": 31_000}),
+            json!({"name": "c", "state": "gone", "drained": true, "battery": 12, "heard_ms": 31_000,
+                   "attention": ["the disk of c is full"]}),
         ];
         Picture { title: "cluster".into(), nodes, jobs: vec![job, other] }
     }
@@ -357,8 +370,8 @@ mod tests {
     fn everything_is_in_the_picture() {
         let text = plain(&View::of(picture())).unwrap();
         for expected in [
-            "cluster: 2 nodes, 1 job running",
-            "gone",
+            "cluster: 2 nodes, 1 job running  1 to look after: see 'ckptd status'",
+            "gone, drained",
             "12 %",
             "31 s",
             "queens-1/1",

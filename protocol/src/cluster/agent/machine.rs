@@ -3,6 +3,7 @@
 use super::orders::JobUser;
 use crate::agent::{CheckpointNumber, ExitKind, InstanceId};
 use crate::cluster::{InstanceKey, NodeName};
+use crate::room::Room;
 use crate::transport::Fingerprint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -86,6 +87,9 @@ pub struct NodeProfile {
     /// one that has only connected again.
     #[serde(default)]
     pub started_ms: u64,
+    /// The version of its ckptd; empty: not told.
+    #[serde(default)]
+    pub version: String,
 }
 
 /// What changes from one heartbeat to the next.
@@ -108,6 +112,12 @@ pub struct Vitals {
     /// Whether `capacity` is what the processes of jobs have really got.
     #[serde(default)]
     pub achieved: bool,
+    /// What its clock on the wall shows, in milliseconds since 1970 UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_ms: Option<u64>,
+    /// On the disk where it keeps images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Room>,
 }
 
 /// An instance that an agent holds when it connects.

@@ -108,6 +108,8 @@ pub fn of_users(ckptd: &Ckptd) -> Result<Vec<Line>, Failure> {
 const OPERATIONS: &[&[&str]] = &[
     &["ckptd", "nodes", "--remove", "node2"],
     &["ckptd", "leave", "node2"],
+    &["ckptd", "drain", "--no-wait", "node2"],
+    &["ckptd", "uncordon", "node2"],
     &["ckptd", "token"],
     &["ckptd", "audit"],
 ];

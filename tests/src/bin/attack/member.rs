@@ -501,6 +501,7 @@ fn hello(address: std::net::SocketAddr, job_traffic: Option<JobTraffic>) -> From
         allow_root: false,
         job_traffic,
         started_ms: 1,
+        version: String::new(),
     };
     let (instances, holdings) = (Vec::new(), Vec::new());
     FromAgent::Hello { version: VERSION, term: 0, followed: None, profile, instances, holdings }

@@ -9,6 +9,7 @@ mod configured;
 mod ends;
 mod files;
 mod greedy;
+mod joined;
 mod kept;
 mod listings;
 mod logs;
@@ -58,6 +59,7 @@ const CASES: &[(&str, Case)] = &[
     ("configured", configured::holds),
     ("configured-wrong", configured::wrong),
     ("refusals", listings::refusals),
+    ("joined-without-its-agent", joined::without_its_agent),
     ("rm-ended", listings::rm_ended),
     ("launcher-killed", listings::launcher_killed),
     ("adopted", adopted::restarted),

@@ -8,6 +8,7 @@ mod commands;
 mod damage;
 mod discovery;
 mod dmtcp;
+mod drains;
 mod fallback;
 pub mod faults;
 mod firewalls;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<Case> {
         groups::CASES,
         leaving::CASES,
         moving::CASES,
+        drains::CASES,
         speeds::CASES,
         phones::CASES,
         rows::CASES,
