@@ -12,33 +12,16 @@ const PROCESSES: &str = "cgroup.procs";
 const FIRST: &str = "cgroup";
 const SECOND: &str = "cgroup2";
 
-/// Which group each process is to be in, in hierarchies in which any of the job's is apart.
-#[derive(Debug, Default)]
-pub struct Wanted(Groups);
-
-impl Wanted {
-    /// Of a job in which processes have these groups; nothing is wanted where none has.
-    pub fn of<'g>(all: impl Iterator<Item = &'g ControlGroup>) -> Self {
-        let mut own: Option<Groups> = None;
-        let mut wanted = Groups::new();
-        for group in all {
-            let own = own.get_or_insert_with(|| of("self"));
-            let path = own.get(&group.hierarchy).cloned().unwrap_or_default();
-            wanted.insert(group.hierarchy.clone(), path);
-        }
-        Self(wanted)
-    }
-
-    /// The groups of one process. Its parent may have entered others before it was made.
-    pub fn by(&self, groups: &[ControlGroup]) -> Groups {
-        let mut wanted = self.0.clone();
-        for ControlGroup { hierarchy, path, within } in groups {
-            let job = wanted.get(hierarchy).filter(|_| *within).map_or("", String::as_str);
-            let path = format!("{}{path}", job.trim_end_matches('/'));
-            wanted.insert(hierarchy.clone(), path);
-        }
-        wanted
-    }
+/// Groups within the job's own that a process is to enter, by hierarchies. Those elsewhere belong to whoever manages the
+/// machine: their names may be another's by now.
+pub fn wanted(groups: &[ControlGroup], of_job: &Groups) -> Groups {
+    let within = groups.iter().filter(|group| group.within);
+    within
+        .filter_map(|group| {
+            let job = of_job.get(&group.hierarchy)?.trim_end_matches('/');
+            Some((group.hierarchy.clone(), format!("{job}{}", group.path)))
+        })
+        .collect()
 }
 
 /// Has this process enter these groups, with whose rights it is acting. The hierarchies in which that failed, and why.
@@ -91,9 +74,29 @@ fn folder(mounts: &[Mount], hierarchy: &str, path: &str) -> Result<PathBuf> {
 }
 
 fn enter_one(folder: &Path) -> Result<()> {
+    let missing = folder.ancestors().take_while(|folder| !folder.exists());
+    let missing: Vec<&Path> = missing.collect();
     std::fs::create_dir_all(folder)?;
+    if is_frozen(folder) {
+        // Nobody could tell this process to go on.
+        return Err(Error::other("its processes are frozen"));
+    }
     // 0: whoever writes it.
-    std::fs::write(folder.join(PROCESSES), "0")
+    std::fs::write(folder.join(PROCESSES), "0").inspect_err(|_| {
+        for folder in missing {
+            // Somebody else may have come to it.
+            let _ = std::fs::remove_dir(folder);
+        }
+    })
+}
+
+/// Whether the processes of a group stand still (cgroup.events of version 2, the freezer of version 1).
+fn is_frozen(folder: &Path) -> bool {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    let thawed = |state: &str| state.is_empty() || state.trim() == "THAWED";
+    read("cgroup.freeze").trim() == "1"
+        || read("cgroup.events").lines().any(|line| line == "frozen 1")
+        || !thawed(&read("freezer.state"))
 }
 
 #[cfg(test)]
@@ -106,11 +109,13 @@ mod tests {
 
     #[test]
     fn groups_within_the_job_follow_it() {
-        let wanted = Wanted([(String::new(), "/here".to_owned())].into());
-        assert_eq!(wanted.by(&[])[""], "/here");
-        assert_eq!(wanted.by(&[group("", "/part", true)])[""], "/here/part");
-        assert_eq!(wanted.by(&[group("", "/part", false)])[""], "/part");
-        assert!(Wanted::of(std::iter::empty()).by(&[]).is_empty());
+        let of_job: Groups = [(String::new(), "/here".to_owned())].into();
+        assert_eq!(wanted(&[group("", "/part", true)], &of_job)[""], "/here/part");
+        assert!(
+            wanted(&[group("", "/part", false), group("pids", "/a", true)], &of_job).is_empty()
+        );
+        let of_job: Groups = [(String::new(), "/".to_owned())].into();
+        assert_eq!(wanted(&[group("", "/part", true)], &of_job)[""], "/part");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Control groups (cgroups(7)) in which processes of a job are, apart from the job as a whole: a checkpoint names them, and a
-//! restart has the processes enter them again, or makes them first. Limits of a group are not kept.
+//! restart has the processes enter those again that are within the job's own, or makes them first. Limits of a group are not
+//! kept.
 
 mod enter;
 mod look;
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use enter::{Wanted, enter, has_entered};
+pub use enter::{enter, has_entered, wanted};
 pub use look::apart;
 
 /// A group in which a process is and its job as a whole is not.

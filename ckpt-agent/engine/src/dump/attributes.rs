@@ -175,10 +175,12 @@ impl OfProcess {
 /// The user as whom a process has logged in, for the audit log, where that is not who started the job. None, too, where the
 /// kernel has no audit log.
 pub(super) fn login_user(host_pid: i32, init: i32) -> Option<u32> {
-    let of = |pid: i32| -> Option<u32> {
-        read_text(&format!("/proc/{pid}/loginuid")).ok().flatten()?.trim().parse().ok()
-    };
-    of(host_pid).filter(|user| Some(*user) != of(init))
+    login_of(host_pid).filter(|user| Some(*user) != login_of(init))
+}
+
+/// Who has logged in, as a process tells it.
+pub fn login_of(pid: i32) -> Option<u32> {
+    read_text(&format!("/proc/{pid}/loginuid")).ok().flatten()?.trim().parse().ok()
 }
 
 /// MCL_* for memory that is mapped later, which no call tells: the scratch area was mapped in the same way. `before` and `after`:

@@ -3,6 +3,7 @@
 
 mod areas;
 mod attributes;
+pub use attributes::login_of;
 pub mod clocks;
 mod collect;
 mod connects;

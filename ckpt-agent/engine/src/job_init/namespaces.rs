@@ -145,7 +145,9 @@ pub fn mount_own() -> Result<Vec<String>> {
             errno.desc()
         ));
     }
-    keep_mounts()?;
+    if let Err(error) = keep_mounts() {
+        warnings.push(format!("what the job mounts itself will not be noticed: {error}"));
+    }
     Ok(warnings)
 }
 
@@ -153,7 +155,8 @@ pub fn mount_own() -> Result<Vec<String>> {
 /// what the job has mounted or unmounted since.
 fn keep_mounts() -> Result<()> {
     let list = std::fs::read(MOUNTS).map_err(|error| EngineError::system("read", MOUNTS, error))?;
-    let kept = memfd::make(KEPT_MOUNTS, libc::MFD_CLOEXEC)
+    let make = |flags: u32| memfd::make(KEPT_MOUNTS, flags);
+    let kept = memfd::made_executable(false, make)
         .map_err(|errno| EngineError::system("memfd_create", "mounts", errno))?;
     let mut kept = std::fs::File::from(kept);
     kept.write_all(&list).map_err(|error| EngineError::system("write", "mounts", error))?;

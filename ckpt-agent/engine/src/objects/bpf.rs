@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -125,7 +126,13 @@ fn fits(shape: &Shape) -> bool {
 
 /// Whether all memory of this machine is in node 0.
 fn has_one_node() -> bool {
-    std::fs::read_to_string(NODES).map_or(true, |nodes| nodes.trim() == "0")
+    match std::fs::read_to_string(NODES) {
+        Ok(nodes) => nodes.trim() == "0",
+        // A kernel without nodes.
+        Err(error) => {
+            error.kind() == std::io::ErrorKind::NotFound && Path::new("/sys/devices").is_dir()
+        }
+    }
 }
 
 fn refuse(what: impl Into<String>) -> EngineError {

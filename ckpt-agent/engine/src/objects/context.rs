@@ -30,7 +30,6 @@ use super::super::sys::stat::identity;
 use super::super::sys::tty;
 use super::super::tracking::Tracking;
 use super::console_terminal::ConsoleTerminal;
-use super::directory::Removed;
 use super::io_uring::Rings;
 use super::reopen;
 use super::shown::Shown;
@@ -339,6 +338,9 @@ pub trait BlobSource {
         each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()>;
 }
+
+/// A removed directory: the path that it had, and the number of its inode at the checkpoint.
+pub type Removed = (String, u64);
 
 /// State of a restore that handlers read and add to. Lives in the job's init, single-threaded.
 pub struct RestoreContext<'a> {

@@ -1,19 +1,16 @@
 //! Directories that are open for reading.
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::{FileId, ProcessImage};
 use super::super::inodes;
 use super::super::sys::abi;
+use super::context::Removed;
 use super::other_name::DELETED;
-use super::{
-    DumpContext, Fate, Object, ObjectKind, PathOnly, Probe, RestoreContext, Saved, paths, reopen,
-};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
 
 /// An open directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,11 +83,12 @@ impl Directory {
     /// # Errors
     /// [`EngineError::Unfit`] where it is missing; failed system calls.
     pub fn open(&self, flags: i32, context: &RestoreContext) -> Result<OwnedFd> {
-        let failed = |errno| EngineError::system("open the directory", &self.path, errno);
-        if let Some(made) = self.removed().and_then(|key| context.removed.get(&key)) {
-            return reopen::reopen(made, flags).map_err(failed);
+        let made = self.removed().and_then(|key| context.removed.get(&key));
+        // Some file systems, such as NFS, open no directory again that is removed.
+        match made.and_then(|made| reopen::reopen(made, flags).ok()) {
+            Some(fd) => Ok(fd),
+            None => self.make(flags),
         }
-        self.make(flags)
     }
 
     /// Which of the removed directories it is.
@@ -131,9 +129,6 @@ impl Directory {
     }
 }
 
-/// A removed directory: the path that it had, and the number of its inode at the checkpoint.
-pub type Removed = (String, u64);
-
 /// A directory that is removed already, as that of this path was: for a process to stay in, and for descriptions.
 ///
 /// # Errors
@@ -148,35 +143,6 @@ pub fn removed(path: &str, mode: u32) -> Result<OwnedFd> {
         session: false,
     };
     directory.make(libc::O_PATH)
-}
-
-/// Makes the removed directories of these processes and of all descriptions, each once.
-///
-/// # Errors
-/// As [`removed`].
-pub fn make_removed<'p>(
-    processes: impl Iterator<Item = &'p ProcessImage>,
-    context: &mut RestoreContext,
-) -> Result<()> {
-    let entered = processes.filter_map(|process| {
-        let removed = process.removed_directory?;
-        Some(((process.working_directory.clone(), process.removed_inode?), removed))
-    });
-    let open = context.graph.files.iter().enumerate().filter_map(|(index, file)| {
-        let directory = match &file.object {
-            Object::Directory(directory) => directory,
-            Object::PathOnly(PathOnly::Directory(directory)) => directory,
-            _ => return None,
-        };
-        let is_here = context.needs(FileId(index as u32));
-        directory.removed().filter(|_| is_here).map(|removed| (removed, directory.mode))
-    });
-    let wanted: BTreeMap<Removed, u32> = entered.chain(open).collect();
-    for (key, mode) in wanted {
-        let made = context.lift(removed(&key.0, mode)?)?;
-        context.removed.insert(key, made);
-    }
-    Ok(())
 }
 
 impl ObjectKind for Directory {

@@ -13,7 +13,6 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, Graph, Lock, LockKind, Pid, ProcessImage};
 use super::super::objects::RestoreContext;
 use super::super::trace::{Batch, Remote};
-use super::image::Processes;
 
 /// struct flock with 64-bit offsets (include/uapi/asm-generic/fcntl.h).
 #[repr(C)]
@@ -54,17 +53,6 @@ impl RecordLock {
     }
 }
 
-/// Whether the process that had taken a lock of an open file description takes it again, since it is here.
-pub fn takes_again(
-    lock: &Lock,
-    id: FileId,
-    processes: &Processes,
-    context: &RestoreContext<'_>,
-) -> bool {
-    let holder = lock.holder.and_then(|holder| processes.get(&holder));
-    !context.rehearsal && holder.is_some_and(|holder| reached_by(holder, id, context).is_some())
-}
-
 /// The number under which a process has a description while it is made: its own, or else that of the parked one, if nothing
 /// of its own is in that place.
 fn reached_by(image: &ProcessImage, id: FileId, context: &RestoreContext<'_>) -> Option<i32> {
@@ -78,19 +66,24 @@ fn reached_by(image: &ProcessImage, id: FileId, context: &RestoreContext<'_>) ->
         .or_else(|| parked().filter(|number| *number >= context.first_free))
 }
 
+fn holder_of(lock: &Lock) -> Option<Pid> {
+    lock.holder.filter(|_| lock.kind == LockKind::Flock)
+}
+
 /// Open file descriptions that are locked, by who had taken the lock.
 pub fn by_holder(graph: &Graph) -> BTreeMap<Pid, Vec<FileId>> {
     let mut found = BTreeMap::<Pid, Vec<FileId>>::new();
     for (index, file) in graph.files.iter().enumerate() {
-        for holder in file.locks.iter().filter_map(|lock| lock.holder) {
+        for holder in file.locks.iter().filter_map(holder_of) {
             found.entry(holder).or_default().push(FileId(index as u32));
         }
     }
     found
 }
 
-/// Takes the locks of these open file descriptions again that this process had taken, whether it still has them or not. What
-/// is parked must be there.
+/// Has this process hold the locks of these open file descriptions that it had taken, whether it still has these or not: until
+/// now the init holds them. Taking one again would change nothing (fs/locks.c, flock_lock_inode()), so that it is given up
+/// for a moment. What is parked must be there.
 ///
 /// # Errors
 /// [`EngineError::Unfit`] where another process holds one; failed calls.
@@ -103,12 +96,13 @@ pub fn set_of_descriptions(
     for id in files.iter().copied().filter(|id| context.needs(*id)) {
         let file = context.graph.files.get(id.0 as usize);
         let mut locks = file.iter().flat_map(|file| &file.locks);
-        let Some(lock) = locks.find(|lock| lock.holder == Some(image.pid)) else { continue };
+        let Some(lock) = locks.find(|lock| holder_of(lock) == Some(image.pid)) else { continue };
         let Some(fd) = reached_by(image, id, context) else { continue };
         let operation = if lock.exclusive { libc::LOCK_EX } else { libc::LOCK_SH };
         let mut batch = Batch::new();
+        batch.add(libc::SYS_flock, &[fd as u64, libc::LOCK_UN as u64]);
         batch.add(libc::SYS_flock, &[fd as u64, (operation | libc::LOCK_NB) as u64]);
-        let answer = remote.run(&batch)?[0];
+        let answer = remote.run(&batch)?[1];
         taken("flock", answer, fd, remote)?;
     }
     Ok(())

@@ -48,6 +48,7 @@ use protocol::launch::Kept;
 use super::aio;
 use super::control_groups;
 use super::demand::Feeder;
+use super::dump::login_of;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{
@@ -173,12 +174,15 @@ pub fn restore(
             inodes::restore_all(context)?;
             ipc::make_all(&image.graph.ipc, context)?;
         }
-        make_removed(processes.values(), context)?;
+        let namespaces = &image.graph.namespaces;
+        let enters =
+            |process: &&ProcessImage| !namespaces::is_among_other_mounts(process, namespaces);
+        make_removed(processes.values().filter(enters), context)?;
         Object::restore_all(&image.graph.files, context)?;
         drop(networks);
         let _making = stages::begin(Stage::Files);
         folders::finish(context)?;
-        put_flags(image, &processes, context)?;
+        put_flags(image, context)?;
         namespaces::await_inside(processes.iter(), context)?;
         mapped::release_programs(&processes, context)?;
         MappedFiles::open(image, &processes, foreign, context)?
@@ -361,7 +365,7 @@ fn check_features(
 }
 
 /// Status flags and locks of open file descriptions.
-fn put_flags(image: &Image, processes: &Processes, context: &RestoreContext<'_>) -> Result<()> {
+fn put_flags(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
     for (index, file) in image.graph.files.iter().enumerate() {
         let id = FileId(index as u32);
         if !context.needs(id) {
@@ -372,9 +376,7 @@ fn put_flags(image: &Image, processes: &Processes, context: &RestoreContext<'_>)
             reopen::set_status(fd, file.flags)?;
         }
         for lock in &file.locks {
-            if !held_locks::takes_again(lock, id, processes, context) {
-                locks::restore_of_description(fd, lock)?;
-            }
+            locks::restore_of_description(fd, lock)?;
         }
     }
     Ok(())
@@ -567,6 +569,10 @@ fn complete_memory(
         attributes::of_process(&mut remote, scratch, image)?.into_iter().collect();
     if !context.rehearsal && !control_groups::has_entered(pid, &image.control_groups) {
         lacking.insert("its control groups");
+    }
+    let login = image.attributes.login_user;
+    if !context.rehearsal && login.is_some() && login_of(pid) != login {
+        lacking.insert("who has logged in (loginuid)");
     }
     say_lacking(context, image.pid, &lacking);
     Ok(())

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::control_groups::{Groups, Wanted};
+use super::super::control_groups::{self, Groups};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Descriptor, OwnNamespace, Pid, ProcessImage, SignalAction};
 use super::super::objects::RestoreContext;
@@ -43,7 +43,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    fn of(process: &ProcessImage, namespaces: &[OwnNamespace], groups: &Wanted) -> Self {
+    fn of(process: &ProcessImage, namespaces: &[OwnNamespace], of_job: &Groups) -> Self {
         let elsewhere = is_among_other_mounts(process, namespaces);
         Self {
             working_directory: (!elsewhere).then(|| process.working_directory.clone()),
@@ -53,7 +53,7 @@ impl Order {
             nice: process.nice,
             oom_score_adj: process.oom_score_adj,
             core_filter: process.attributes.core_filter,
-            control_groups: groups.by(&process.control_groups),
+            control_groups: control_groups::wanted(&process.control_groups, of_job),
             login_user: process.attributes.login_user,
             descriptors: process.descriptors.clone(),
             actions: process.actions.clone(),
@@ -78,11 +78,11 @@ impl Orders {
         let failed = |error: std::io::Error| EngineError::system("memfd_create", "orders", error);
         let made = memfd::make(c"ckptd-orders", libc::MFD_CLOEXEC);
         let file = made.map_err(|errno| failed(errno.into()))?;
-        let groups = Wanted::of(processes.values().flat_map(|process| &process.control_groups));
+        let of_job = control_groups::of("self");
         let namespaces = &context.graph.namespaces;
         let orders = processes
             .values()
-            .map(|process| (process.pid, Order::of(process, namespaces, &groups)));
+            .map(|process| (process.pid, Order::of(process, namespaces, &of_job)));
         // Helpers put their own descriptors in place before all of them have read theirs.
         Self::write_to(context.lift(file)?, orders).map_err(failed)
     }

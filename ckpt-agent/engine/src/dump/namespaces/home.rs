@@ -1,18 +1,22 @@
 //! The mount namespace that ckptd has made for the job. A restart makes it of the machine's mounts again, so that what the job
 //! has mounted or unmounted there would be lost.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::job_init::KEPT_MOUNTS;
 use super::super::super::proc::descriptor_numbers;
 use super::super::super::proc::mounts::Mount;
-use super::content::{file_of, mounted};
+use super::content::file_of;
 
 const WAY_OUT: &str = "undo it while checkpoints are taken, or do it in a mount namespace of the program's own: unshare -m";
 
-/// Mounts, and how often each is there.
-type Counted = BTreeMap<String, usize>;
+/// File systems below one of which the kernel mounts others by itself, for whoever looks there.
+const GROWING: [&str; 7] = ["nfs", "nfs4", "cifs", "smb3", "afs", "ceph", "autofs"];
+
+/// A mount as it is compared: what is seen, where, and its type. Options change by themselves, such as those of a file system
+/// that others have mounted as well.
+type Seen = (String, String, String, String);
 
 /// Refuses a job that has changed what is mounted there.
 ///
@@ -21,7 +25,11 @@ type Counted = BTreeMap<String, usize>;
 pub(super) fn check(init: i32) -> Result<()> {
     // There is none without namespaces of ckptd's own.
     let Some(before) = kept(init)? else { return Ok(()) };
-    match changed(&before, &file_of(init, "mountinfo")?) {
+    let now = file_of(init, "mountinfo")?;
+    if before == now {
+        return Ok(());
+    }
+    match changed(&before, &now, &file_of(std::process::id() as i32, "mountinfo")?) {
         Some(what) => Err(Refusal::new(what, WAY_OUT).into()),
         None => Ok(()),
     }
@@ -39,22 +47,33 @@ fn kept(init: i32) -> Result<Option<String>> {
     text.map(Some).map_err(|error| EngineError::system("read", path, error))
 }
 
-/// The first change, in words.
-fn changed(before: &str, now: &str) -> Option<String> {
-    let (was, is) = (mounted(before), mounted(now));
-    if was == is {
-        return None;
-    }
-    let first = |text: &str, all: &Counted, others: &Counted| {
-        let is_new = |line: &&str| mounted(line).keys().any(|one| all.get(one) > others.get(one));
-        text.lines().find(is_new).and_then(Mount::parse)
-    };
+/// The first change that is the job's doing, in words. `machine`: what is mounted where ckptd is, and where a restart begins:
+/// what has come or gone there as well is none.
+fn changed(before: &str, now: &str, machine: &str) -> Option<String> {
+    let [was, is, machine] = [before, now, machine].map(seen);
     let place = "in the mount namespace that ckptd has made for it";
-    if let Some(Mount { at, file_system, .. }) = first(now, &is, &was) {
-        return Some(format!("the job has mounted {at} ({file_system}) {place}"));
+    let comes_by_itself = |kind: &str| GROWING.contains(&kind) || kind == "tracefs";
+    let new = is
+        .iter()
+        .find(|one| !was.contains(*one) && !machine.contains(*one) && !comes_by_itself(&one.3));
+    if let Some((_, _, at, kind)) = new {
+        return Some(format!("the job has mounted {at} ({kind}) {place}"));
     }
-    let gone = first(before, &was, &is)?;
-    Some(format!("the job has unmounted {} {place}", gone.at))
+    let gone = was
+        .iter()
+        .find(|one| !is.contains(*one) && machine.contains(*one) && !comes_by_itself(&one.3));
+    gone.map(|(_, _, at, _)| format!("the job has unmounted {at} {place}"))
+}
+
+fn seen(mountinfo: &str) -> BTreeSet<Seen> {
+    let mounts = mountinfo.lines().filter_map(Mount::parse);
+    mounts
+        .map(|mount| {
+            // That of a file which was replaced since.
+            let root = mount.root.trim_end_matches("//deleted").to_owned();
+            (mount.device, root, mount.at, mount.file_system)
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -66,14 +85,21 @@ mod tests {
 
     #[test]
     fn changes_are_named() {
-        let numbered_otherwise = BEFORE.replace("22 21", "40 21");
-        assert_eq!(changed(BEFORE, &numbered_otherwise), None);
         let more = format!("{BEFORE}23 21 0:9 / /mnt rw shared:3 - tmpfs none rw\n");
-        let what = changed(BEFORE, &more).unwrap();
+        let what = changed(BEFORE, &more, BEFORE).unwrap();
         assert!(what.contains("has mounted /mnt (tmpfs)"), "{what}");
-        let what = changed(&more, BEFORE).unwrap();
+        let what = changed(&more, BEFORE, &more).unwrap();
         assert!(what.contains("has unmounted /mnt"), "{what}");
-        let twice = format!("{BEFORE}30 22 0:5 / /proc rw,nosuid - proc proc rw\n");
-        assert!(changed(BEFORE, &twice).unwrap().contains("has mounted /proc (proc)"));
+    }
+
+    #[test]
+    fn what_is_not_the_jobs_doing_is_none() {
+        let otherwise = BEFORE.replace("22 21", "40 21").replace("sda1 rw", "sda1 ro");
+        assert_eq!(changed(BEFORE, &otherwise, BEFORE), None);
+        let more = format!("{BEFORE}23 21 0:9 / /mnt rw - tmpfs none rw\n");
+        assert_eq!(changed(BEFORE, &more, &more), None);
+        assert_eq!(changed(&more, BEFORE, BEFORE), None);
+        let automatic = format!("{BEFORE}23 21 0:9 / /home/x rw - nfs4 server:/home/x rw\n");
+        assert_eq!(changed(BEFORE, &automatic, BEFORE), None);
     }
 }

@@ -468,7 +468,7 @@ impl Quiesced {
             },
             executable_inside,
             working_directory,
-            control_groups: control_groups::apart(host_pid, groups),
+            control_groups: control_groups::apart(process.leader, groups),
             removed_directory: removed.map(|(mode, _)| mode),
             removed_inode: removed.map(|(_, inode)| inode),
             root_directory: root_directory(host_pid)?,

@@ -24,7 +24,7 @@ const NAME_LIMIT: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(super) struct Bound {
     files: BTreeMap<Name, File>,
-    /// Folders that were missing, an outer one before those in it.
+    /// Folders that are to be gone again, an outer one before those in it.
     folders: Vec<PathBuf>,
 }
 
@@ -33,7 +33,10 @@ impl Bound {
     /// loses it again.
     pub(super) fn bind(&mut self, socket: &Socket, name: &Name) -> Result<()> {
         let Some(path) = path_of(name) else { return bind_now(socket, name) };
-        self.folders.extend(make_parent(&path)?);
+        let made = make_parent(&path)?;
+        if name.folder_gone {
+            self.folders.extend(made);
+        }
         let file = if name.exists {
             make_room(socket, name, &path)?;
             bind_now(socket, name)?;
@@ -42,7 +45,7 @@ impl Bound {
             let aside = Aside::of(&path)?;
             let file = match &name.moved {
                 Some(to) => {
-                    self.folders.extend(make_parent(Path::new(to))?);
+                    make_parent(Path::new(to))?;
                     bind_moved(socket, name, &path, Path::new(to))
                 }
                 None => bind_unlinked(socket, name, &path),
@@ -69,7 +72,7 @@ impl Bound {
         Ok(act(&address))
     }
 
-    /// Removes the folders that were missing and in which no socket is any more.
+    /// Removes the folders that the job had removed, as far as nothing is in them.
     pub(super) fn remove_folders(&mut self) {
         for folder in std::mem::take(&mut self.folders).iter().rev() {
             // One that is not empty stays.

@@ -92,6 +92,9 @@ pub struct Name {
     /// Where that file is now, if it was renamed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<String>,
+    /// The folder that the path leads to is gone as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub folder_gone: bool,
     /// Of that socket: user, group, mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<(u32, u32, u32)>,
@@ -304,6 +307,10 @@ fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
         let directory = std::fs::read_link(format!("/proc/{}/cwd", probe.host_pid)).ok();
         name.directory = directory.and_then(|directory| directory.to_str().map(str::to_owned));
     }
+    let path = seen(&name, probe);
+    name.folder_gone = path.parent().is_some_and(|folder| {
+        std::fs::metadata(folder).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    });
     if let Some(meta) = at_path(&name, probe) {
         name.exists = true;
         name.owner = Some(owner(&meta));

@@ -1,0 +1,38 @@
+//! Directories that were removed at the checkpoint: several descriptions and processes may have the same one.
+
+use std::collections::BTreeMap;
+
+use super::super::error::Result;
+use super::super::graph::{FileId, ProcessImage};
+use super::context::Removed;
+use super::directory::removed;
+use super::{Object, PathOnly, RestoreContext};
+
+/// Makes the removed directories of these processes and of all descriptions, each once.
+///
+/// # Errors
+/// As [`removed`].
+pub fn make_removed<'p>(
+    processes: impl Iterator<Item = &'p ProcessImage>,
+    context: &mut RestoreContext,
+) -> Result<()> {
+    let entered = processes.filter_map(|process| {
+        let removed = process.removed_directory?;
+        Some(((process.working_directory.clone(), process.removed_inode?), removed))
+    });
+    let open = context.graph.files.iter().enumerate().filter_map(|(index, file)| {
+        let directory = match &file.object {
+            Object::Directory(directory) => directory,
+            Object::PathOnly(PathOnly::Directory(directory)) => directory,
+            _ => return None,
+        };
+        let is_here = context.needs(FileId(index as u32));
+        directory.removed().filter(|_| is_here).map(|removed| (removed, directory.mode))
+    });
+    let wanted: BTreeMap<Removed, u32> = entered.chain(open).collect();
+    for (key, mode) in wanted {
+        let made = context.lift(removed(&key.0, mode)?)?;
+        context.removed.insert(key, made);
+    }
+    Ok(())
+}
