@@ -24,6 +24,10 @@ impl Room {
     #[must_use]
     pub fn of(folder: &Path) -> Option<Self> {
         let found = statvfs(folder).ok()?;
+        if found.blocks() == 0 {
+            // It does not tell, as ramfs and some in user space.
+            return None;
+        }
         #[allow(clippy::useless_conversion, reason = "these have 32 bits for some machines")]
         let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size().into());
         #[allow(clippy::useless_conversion, reason = "these have 32 bits for some machines")]
@@ -35,6 +39,12 @@ impl Room {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.free < FULL
+    }
+
+    /// Whether it still counts as full, or does now: one that `was` full has room again only when a good deal is free.
+    #[must_use]
+    pub fn stays_full(&self, was: bool) -> bool {
+        self.free < if was { 2 * FULL } else { FULL }
     }
 
     /// Whether it will be full before long: less than a twentieth is free, and little of it.
@@ -54,6 +64,8 @@ mod tests {
         assert!(room(100, 1 << 20).is_full() && room(100, 1 << 20).is_short());
         assert!(!room(1000, 100_000).is_full() && room(1000, 100_000).is_short());
         assert!(!room(10_000, 100_000).is_short());
+        assert!(room(300, 1 << 20).stays_full(true) && !room(300, 1 << 20).stays_full(false));
+        assert!(!room(600, 1 << 20).stays_full(true));
         // A twentieth of much is enough.
         assert!(!room(30 << 10, 1 << 20).is_short());
         let folder = tempfile::tempdir().unwrap();

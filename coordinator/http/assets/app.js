@@ -26,7 +26,7 @@ function battery(node) {
 function showNodes(list) {
   rows(nodes.body, list.map((node) => ({
     key: node.name,
-    className: `node state-${node.state}`,
+    className: `node state-${(node.state ?? "").split(",")[0]}`,
     cells: [
       ["Node", node.name],
       ["State", node.state],
@@ -63,9 +63,11 @@ function showJobs(view) {
 }
 
 function show(view) {
-  const alive = view.nodes.filter((node) => node.state === "alive").length;
-  const running = view.jobs.filter((job) => job.over === undefined || job.over === null).length;
-  say(summary, `${alive} of ${plural(view.nodes.length, "node", "nodes")} alive, ${plural(running, "job", "jobs")} running`);
+  const alive = view.nodes.filter((node) => ["alive", "draining", "drained"].includes(node.state)).length;
+  const more = view.more_jobs ?? 0;
+  const running = view.jobs.filter((job) => job.over === undefined || job.over === null).length + more;
+  const hidden = more > 0 ? `; the ${more} oldest are not shown` : "";
+  say(summary, `${alive} of ${plural(view.nodes.length, "node", "nodes")} alive, ${plural(running, "job", "jobs")} running${hidden}`);
   warn(view.error);
   showNodes(view.nodes);
   showJobs(view);

@@ -6,7 +6,7 @@ import { Chart } from "./chart.js";
 const SPANS = [["whole", "whole time"], ["3600000", "1 hour"], ["600000", "10 minutes"], ["60000", "1 minute"]];
 const LOG_PERIOD = 2000;
 const REASONS = {
-  lost: "lost", leave: "left as announced", join: "joined and took a share", speed: "changed its speed",
+  lost: "lost", leave: "left as announced", drain: "was drained", join: "joined and took a share", speed: "changed its speed",
   broken: "a part of the job was broken", again: "the attempt before failed", recovered: "the coordinator was back",
   restart: "restarted", address: "got another address",
 };
@@ -70,7 +70,8 @@ export class Job {
     this.live.addEventListener("click", () => this.look(null));
     this.slider.addEventListener("input", () => {
       const at = Number(this.slider.value);
-      this.look(at >= Number(this.slider.max) ? null : at);
+      // The last step may end before the very last moment.
+      this.look(at + Number(this.slider.step) > Number(this.slider.max) ? null : at);
     });
     this.logBox.addEventListener("toggle", () => this.readLog());
   }

@@ -40,8 +40,7 @@ impl Default for Patience {
 
 /// Serves for ever.
 pub async fn serve(listener: TcpListener, tokens: Arc<Tokens>, watch: Watch, patience: Patience) {
-    let port = listener.local_addr().map_or(0, |address| address.port());
-    let context = Arc::new(Context::new(port, tokens, watch));
+    let context = Arc::new(Context::new(tokens, watch));
     let look = Arc::clone(&context);
     protocol::task::spawn(async move { look.watch().run().await });
     let places = Arc::new(Semaphore::new(patience.connections));

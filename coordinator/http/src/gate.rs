@@ -5,9 +5,6 @@ use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode};
 
-/// The start of the cookie's name; the port follows, since browsers keep one set of cookies for all ports of a host.
-const COOKIE_NAME: &str = "ckptd-";
-
 /// Why a request is turned away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
@@ -59,18 +56,13 @@ fn is_own(host: &str) -> bool {
         || address.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// The name of the cookie at that port.
-pub fn cookie_name(port: u16) -> String {
-    format!("{COOKIE_NAME}{port}")
-}
-
 /// What a request may see: by its cookie, or by its secret as a bearer of it (RFC 6750).
-pub fn sight(headers: &HeaderMap, port: u16, tokens: &Tokens) -> Option<Sight> {
+pub fn sight(headers: &HeaderMap, tokens: &Tokens) -> Option<Sight> {
     if let Some(shown) = headers.get(AUTHORIZATION) {
         let (scheme, secret) = shown.to_str().ok()?.split_once(' ')?;
         return scheme.eq_ignore_ascii_case("bearer").then(|| tokens.sight(secret.trim()))?;
     }
-    let name = cookie_name(port);
+    let name = tokens.cookie_name();
     let cookies = headers.get_all(COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
     let mut pairs = cookies.flat_map(|cookies| cookies.split(';'));
     let is_session = pairs.any(|pair| {
@@ -128,25 +120,26 @@ mod tests {
             let mut headers = HeaderMap::new();
             let name = hyper::header::HeaderName::from_bytes(name.as_bytes()).unwrap();
             headers.insert(name, value.parse().unwrap());
-            sight(&headers, 7071, &tokens)
+            sight(&headers, &tokens)
         };
         let (secret, session) = (tokens.secret(), tokens.session());
         let metrics = std::fs::read_to_string(dir.path().join(crate::token::METRICS_FILE)).unwrap();
         assert_eq!(seen("authorization", &format!("Bearer {secret}")), Some(Sight::All));
         let of_metrics = format!("bearer {}", metrics.trim());
         assert_eq!(seen("authorization", &of_metrics), Some(Sight::Metrics));
-        let cookie = format!("a=b; ckptd-7071={session}; c=d");
+        let name = tokens.cookie_name();
+        let cookie = format!("a=b; {name}={session}; c=d");
         assert_eq!(seen("cookie", &cookie), Some(Sight::All));
-        for (name, value) in [
+        for (kind, value) in [
             ("authorization", format!("Basic {secret}")),
             ("authorization", secret.to_owned()),
             ("authorization", format!("Bearer {session}")),
             ("authorization", "Bearer ".to_owned()),
-            ("cookie", format!("ckptd-7072={session}")),
-            ("cookie", format!("ckptd-7071={secret}")),
-            ("cookie", "ckptd-7071".to_owned()),
+            ("cookie", format!("ckptd-0123={session}")),
+            ("cookie", format!("{name}={secret}")),
+            ("cookie", name.clone()),
         ] {
-            assert_eq!(seen(name, &value), None, "{value}");
+            assert_eq!(seen(kind, &value), None, "{value}");
         }
         assert_eq!(shown_in_query(Some("a=b&token=xyz")), Some("xyz"));
         assert_eq!(shown_in_query(Some("a=token=xyz")), None);

@@ -20,6 +20,10 @@ pub const LIFE: Duration = Duration::from_secs(3600);
 pub const ANSWER: Duration = Duration::from_secs(10);
 /// How often the coordinator is asked while somebody looks.
 pub const PERIOD: Duration = Duration::from_secs(1);
+/// Of how much time a look takes one part at most.
+pub const SHARE: u32 = 20;
+/// After how long a log that could not be read is read again.
+pub const READ_AGAIN: Duration = Duration::from_secs(60);
 /// How often a stream without news says that it is there.
 pub const PULSE: Duration = Duration::from_secs(5);
 /// Bytes of a job's log that are shown.

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 
 /// States that a machine can be in; each has its number, 0 too.
-const NODE_STATES: [&str; 4] = ["alive", "unheard", "leaving", "gone"];
+const NODE_STATES: [&str; 6] = ["alive", "unheard", "draining", "drained", "leaving", "gone"];
 /// States of jobs that run.
 const JOB_STATES: [&str; 3] = ["starting", "running", "restoring"];
 

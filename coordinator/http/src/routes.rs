@@ -58,15 +58,14 @@ type Answer = Response<Body>;
 /// What requests need.
 #[derive(Debug)]
 pub struct Context {
-    port: u16,
     tokens: Arc<Tokens>,
     watch: Watch,
 }
 
 impl Context {
-    /// For a page that is served at that port.
-    pub fn new(port: u16, tokens: Arc<Tokens>, watch: Watch) -> Self {
-        Self { port, tokens, watch }
+    /// For a page.
+    pub fn new(tokens: Arc<Tokens>, watch: Watch) -> Self {
+        Self { tokens, watch }
     }
 
     /// What looks at the cluster.
@@ -95,7 +94,7 @@ async fn found<B>(context: &Context, request: &Request<B>) -> Answer {
     if let ("/", Some(secret)) = (path, gate::shown_in_query(query)) {
         return logged_in(context, secret);
     }
-    let sight = gate::sight(request.headers(), context.port, &context.tokens);
+    let sight = gate::sight(request.headers(), &context.tokens);
     match (path, sight) {
         ("/metrics", Some(_)) => tell_metrics(context, request.headers()).await,
         (_, Some(Sight::Metrics)) => forbidden(),
@@ -151,7 +150,7 @@ fn logged_in(context: &Context, secret: &str) -> Answer {
     if context.tokens.sight(secret) != Some(Sight::All) {
         return full(StatusCode::FORBIDDEN, HTML, page::login(true));
     }
-    let (name, session) = (gate::cookie_name(context.port), context.tokens.session());
+    let (name, session) = (context.tokens.cookie_name(), context.tokens.session());
     let cookie = format!("{name}={session}; Path=/; HttpOnly; SameSite=Strict");
     let mut answer = full(StatusCode::SEE_OTHER, TEXT, "");
     // Hexadecimal digits are fit for a header.

@@ -90,6 +90,15 @@ impl Tokens {
         &self.secret
     }
 
+    /// The name of the cookie, which is this coordinator's alone: browsers keep one set of cookies for all ports of a host, and a
+    /// tunnel may give it another port.
+    pub(crate) fn cookie_name(&self) -> String {
+        let key =
+            blake3::derive_key("ckptd 2026 name of the page's cookie", self.secret.as_bytes());
+        let digits: String = key.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        format!("ckptd-{digits}")
+    }
+
     /// The content of the cookie.
     pub(crate) fn session(&self) -> &str {
         &self.session

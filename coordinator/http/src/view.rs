@@ -40,7 +40,10 @@ pub fn view(listings: &Listings, history: &History) -> Value {
     for (id, line) in history.jobs().filter(|(_, line)| line.over.is_some()) {
         jobs.insert((line.created, id.clone()), of_job(id, None, Some(line)));
     }
-    for job in items(&listings.jobs, MOST_JOBS) {
+    // The oldest come first.
+    let running = listings.jobs.as_array().map_or(&[][..], Vec::as_slice);
+    let left_out = running.len().saturating_sub(MOST_JOBS);
+    for job in &running[left_out..] {
         let id = job["id"].as_str().unwrap_or_default();
         let created = job["created_at_ms"].as_u64().unwrap_or_default();
         jobs.insert((created, id.to_owned()), of_job(id, Some(job), history.job(id)));
@@ -50,6 +53,8 @@ pub fn view(listings: &Listings, history: &History) -> Value {
         "now": listings.at,
         "error": listings.error,
         "nodes": nodes,
+        // Running ones that are not among them.
+        "more_jobs": left_out,
         // The newest first.
         "jobs": jobs.into_values().rev().collect::<Vec<_>>(),
     })

@@ -32,8 +32,8 @@ pub struct Watch {
 #[derive(Debug, Default)]
 struct Seen {
     log: Option<Follower<ClusterEntry>>,
-    /// The log can't be read: that was told, and what was read of it stays.
-    log_failed: bool,
+    /// Why the log can't be read, and when that was found: what was read of it stays until it is read anew.
+    log_failed: Option<(String, Instant)>,
     history: History,
     metrics: Metrics,
     listings: Listings,
@@ -59,7 +59,10 @@ impl Watch {
             ticks.tick().await;
             if self.shown.receiver_count() > 0 {
                 let mut seen = self.seen.lock().await;
+                let began = Instant::now();
                 self.look(&mut seen).await;
+                // Looking takes the coordinator a small part of its time, however large the cluster.
+                ticks.reset_after(limits::PERIOD.max(began.elapsed() * limits::SHARE));
             } else {
                 // What has happened is read in time, so that who comes does not wait for a long log.
                 self.read_log(&mut *self.seen.lock().await).await;
@@ -116,6 +119,10 @@ impl Watch {
                 seen.listings.at = wall_ms();
             }
         }
+        if let Some((error, _)) = &seen.log_failed {
+            let error = format!("what has happened is not known: {error}");
+            seen.listings.error.get_or_insert(error);
+        }
         seen.looked = Some(Instant::now());
         if self.shown.receiver_count() > 0 {
             let view = view::view(&seen.listings, &seen.history).to_string();
@@ -131,7 +138,14 @@ impl Watch {
 
     /// Reads what is new in the log.
     async fn read_log(&self, seen: &mut Seen) {
-        while !seen.log_failed {
+        if let Some((_, since)) = &seen.log_failed {
+            if since.elapsed() < limits::READ_AGAIN {
+                return;
+            }
+            (seen.log, seen.log_failed) = (None, None);
+            (seen.history, seen.metrics) = (History::default(), Metrics::default());
+        }
+        while seen.log_failed.is_none() {
             let followed = match &mut seen.log {
                 Some(log) => log.advance(),
                 None => Follower::open(&self.state.join(LOG)).map(|log| {
@@ -150,8 +164,10 @@ impl Watch {
                     (seen.history, seen.metrics) = (History::default(), Metrics::default());
                 }
                 Err(error) => {
-                    tracing::error!("the page shows nothing of what happens from now on: {error}");
-                    seen.log_failed = true;
+                    tracing::error!(
+                        "the page reads the coordinator's log anew in a minute: {error}"
+                    );
+                    seen.log_failed = Some((error.to_string(), Instant::now()));
                 }
             }
             // Others get their turn between two pieces of a long log.

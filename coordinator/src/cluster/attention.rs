@@ -1,6 +1,7 @@
 //! What of a cluster somebody should look after before it does harm: one line each, which says what to do.
 
 use super::ClusterMachine;
+use super::callers::Caller;
 use super::event::Now;
 use super::members::{Member, Presence};
 use super::text;
@@ -35,8 +36,8 @@ impl Attention {
 }
 
 impl ClusterMachine {
-    /// All of it, what is worst first.
-    pub(super) fn attention(&self, now: Now) -> Vec<Attention> {
+    /// All of it, what is worst first. Whose jobs are in the way is for operators.
+    pub(super) fn attention(&self, now: Now, caller: &Caller) -> Vec<Attention> {
         let mut found: Vec<Attention> = self.own_disk().into_iter().collect();
         let there = || {
             let members = self.shared.members.iter();
@@ -45,7 +46,10 @@ impl ClusterMachine {
         found.extend(there().filter_map(|(node, member)| disk(node, member)));
         found.extend(self.drains.iter().filter_map(|(node, drain)| {
             let why = drain.why.as_ref()?;
-            let text = format!("{node} can't be emptied yet: {why}; or 'ckptd uncordon {node}'");
+            let text = match caller.is_operator() {
+                true => format!("{node} can't be emptied yet: {why}; or 'ckptd uncordon {node}'"),
+                false => format!("{node} is drained, and can't be emptied yet"),
+            };
             Some(Attention::of("drain", node, text))
         }));
         let connected: Vec<(&NodeName, &Member)> =

@@ -7,12 +7,12 @@ use super::callers::Caller;
 use super::decisions;
 use super::entry::{Cause, ClusterEntry};
 use super::event::{ClientId, Now};
-use super::job::Job;
+use super::job::{Job, State};
 use super::leave::GATHER;
 use super::members::Members;
 use protocol::cluster::NodeName;
 use protocol::cluster::client::Answer;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Jobs that a line names.
 const MOST_NAMES: usize = 8;
@@ -119,6 +119,18 @@ impl ClusterMachine {
         }
     }
 
+    /// The job comes first: a member takes processes again without which one could not go on.
+    pub(super) fn call_drain_off(&mut self, node: &NodeName, reason: &str) {
+        let drained = self.shared.members.get_mut(node).map(|member| &mut member.drained);
+        if !drained.is_some_and(std::mem::take) {
+            return;
+        }
+        decisions::not_emptied(node, reason);
+        self.shared.append(ClusterEntry::NodeDrained { node: node.clone(), on: false });
+        self.forget_drain(node, reason);
+        self.jobs.values_mut().for_each(|job| job.ledger.takes_again(node));
+    }
+
     /// Looks which drained members are empty by now, and tells what is in the way elsewhere.
     pub(super) fn go_on_emptying(&mut self) {
         let drains = self.drains.iter().filter(|(_, drain)| !drain.is_empty);
@@ -161,9 +173,19 @@ impl ClusterMachine {
 impl Job {
     /// Whether processes of it may be on a machine.
     fn has_part_on(&self, node: &NodeName) -> bool {
+        // While a job is being made elsewhere, it needs the images that are here, and may have to go back.
+        let is_being_made = matches!(&self.state, State::Making(making) if !making.is_waiting());
         (!self.is_over() && self.ledger.instances.is_on(node))
             || self.awaits_release_on(node)
             || self.nodes_with_stale_instances.contains(node)
+            || (is_being_made && self.was_on().any(|was| was == node))
+    }
+
+    /// Drained machines on which images were taken that this epoch is made from, where it is made to move away from such.
+    pub(super) fn drained_needed(&self, members: &Members) -> BTreeSet<NodeName> {
+        let moves = matches!(&self.state, State::Making(making) if making.leaves_drained());
+        let nodes = self.was_on().filter(|node| moves && members.is_drained(node));
+        nodes.cloned().collect()
     }
 
     /// Whether it is to move away from drained machines, and can. Where it can't, that is noted.

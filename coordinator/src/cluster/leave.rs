@@ -25,6 +25,8 @@ use std::collections::BTreeSet;
 pub(super) const GATHER: u64 = SECOND / 4;
 /// From one attempt to park a job to the next, in nanoseconds.
 const PAUSE: u64 = 2 * SECOND;
+/// The same for one that is to move away from drained members, where the last checkpoint was refused.
+const PAUSE_REFUSED: u64 = 60 * SECOND;
 
 /// A node that is about to go.
 #[derive(Debug, Default)]
@@ -223,7 +225,10 @@ impl ClusterMachine {
             }
             let leaves = self.leaving.keys().any(|node| job.ledger.instances.is_on(node));
             if leaves || job.may_leave_drained(&self.shared.members, &mut self.drains) {
-                job.park_again = Some(now.nanos.saturating_add(PAUSE));
+                // Each attempt stops the whole job for a moment, and a drain lasts until somebody ends it.
+                let is_refused = !leaves && job.failed_checkpoint().is_some();
+                let pause = if is_refused { PAUSE_REFUSED } else { PAUSE };
+                job.park_again = Some(now.nanos.saturating_add(pause));
                 job.feed(now, &mut self.shared, Event::Park);
             } else if self.drains.keys().any(|node| job.ledger.instances.is_on(node)) {
                 job.park_again = Some(now.nanos.saturating_add(PAUSE));
@@ -284,7 +289,8 @@ impl ClusterMachine {
         let mut stay: Vec<(NodeName, String)> = Vec::new();
         for job in self.jobs.values_mut() {
             let Some(reason) = job.stuck.take() else { continue };
-            let nodes = job.leavers_needed(&self.shared.members);
+            let mut nodes = job.leavers_needed(&self.shared.members);
+            nodes.extend(job.drained_needed(&self.shared.members));
             let reason = format!("{} could not go on without it: {reason}", job.ledger.name);
             stay.extend(nodes.into_iter().map(|node| (node, reason.clone())));
         }
@@ -293,6 +299,7 @@ impl ClusterMachine {
         }
         for (node, reason) in stay {
             self.call_off(&node, &reason);
+            self.call_drain_off(&node, &reason);
         }
         for job in self.jobs.values_mut() {
             job.plan_if_waiting(now, &mut self.shared);
@@ -362,9 +369,18 @@ impl Job {
 
     /// Machines about to go on which images were taken that this epoch is made from.
     pub(super) fn leavers_needed(&self, members: &Members) -> BTreeSet<NodeName> {
+        self.was_on().filter(|node| is_leaving(members, node)).cloned().collect()
+    }
+
+    /// Machines on which the images were taken that this epoch is made from.
+    pub(super) fn was_on(&self) -> impl Iterator<Item = &NodeName> {
         let images = self.ledger.checkpoint.and_then(|number| self.ledger.images.get(&number));
-        let nodes = images.into_iter().flat_map(|images| images.values().map(|image| &image.node));
-        nodes.filter(|node| is_leaving(members, node)).cloned().collect()
+        images.into_iter().flat_map(|images| images.values().map(|image| &image.node))
+    }
+
+    /// Whether it could go on if what goes or is drained stayed.
+    pub(super) fn could_go_back(&self, members: &Members) -> bool {
+        !self.leavers_needed(members).is_empty() || !self.drained_needed(members).is_empty()
     }
 
     /// Why the job is parked: nodes that go or are drained, else what it was to be parked for.
@@ -372,8 +388,10 @@ impl Job {
         let leavers = self.nodes().into_iter().filter(|node| is_leaving(members, node));
         let mut leavers = leavers.collect::<Vec<_>>();
         if leavers.is_empty() {
-            let drained = self.drained_for(members).or_else(|| self.drained_for.clone());
-            return drained.or_else(|| self.migration.cause().cloned());
+            return self
+                .drained_for(members)
+                .or_else(|| self.migration.cause().cloned())
+                .or_else(|| self.drained_for.clone());
         }
         let node = leavers.remove(0);
         Some(Cause::Leave { node, with: leavers })

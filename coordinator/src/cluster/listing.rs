@@ -42,7 +42,7 @@ impl ClusterMachine {
         caller: &Caller,
         wanted: Option<&str>,
     ) -> Result<Value, FindError> {
-        let attention = json!(self.attention(now));
+        let attention = json!(self.attention(now, caller));
         let summary = |job: &Job| {
             let mut value = self.summary(job, now);
             if let Value::Object(fields) = &mut value {
@@ -78,7 +78,7 @@ impl ClusterMachine {
                 }
             }
         }
-        let attention = self.attention(now);
+        let attention = self.attention(now, caller);
         let attention_of = |name: &NodeName| -> Vec<&str> {
             let of = attention.iter().filter(|one| one.node.as_ref() == Some(name));
             of.map(|one| one.text.as_str()).collect()

@@ -56,6 +56,8 @@ pub(super) struct Member {
     pub(super) dismissed: bool,
     /// It is to run nothing, until an operator says otherwise; it stays a member and keeps its images.
     pub(super) drained: bool,
+    /// Hardly anything fits on its disk any more.
+    full: bool,
     /// When it last connected, in milliseconds since 1970 UTC.
     pub(super) connected_ms: u64,
 }
@@ -96,6 +98,7 @@ impl Member {
             holdings: Vec::new(),
             dismissed: false,
             drained: false,
+            full: false,
             connected_ms: now.unix_ms,
         }
     }
@@ -195,6 +198,7 @@ impl Member {
         self.heard = now;
         let (cores, speed) = (self.cores(), self.speed());
         self.vitals = vitals;
+        self.full = self.vitals.room.is_some_and(|room| room.stays_full(self.full));
         (self.cores() - cores).abs() + (self.speed() - speed).abs() >= f64::EPSILON
     }
 
@@ -404,6 +408,14 @@ impl Members {
         self.usable().filter(|(_, member)| ledger.is_for(member))
     }
 
+    /// Whether one is there that could be given processes of a job if it were not drained.
+    pub(super) fn kept_back(&self, ledger: &Ledger) -> bool {
+        let mut all = self.table.values();
+        all.any(|member| {
+            member.drained && member.presence != Presence::Gone && ledger.is_for(member)
+        })
+    }
+
     /// Why none of those that could be given processes takes a user's; None: one does, or there is none at all.
     pub(super) fn nowhere(&self, user: &JobUser, settings: &JobSettings) -> Option<String> {
         let reasons: Vec<String> = self
@@ -431,7 +443,7 @@ impl Members {
 
     /// Whether hardly anything fits on its disk any more.
     pub(super) fn is_full(&self, node: &NodeName) -> bool {
-        self.get(node).and_then(|member| member.vitals.room).is_some_and(|room| room.is_full())
+        self.get(node).is_some_and(|member| member.full)
     }
 
     /// Whether it is to run nothing.

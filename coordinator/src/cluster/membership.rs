@@ -17,6 +17,8 @@ use protocol::cluster::{NodeName, VERSION};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+/// The longest version of a member, in bytes.
+const LONGEST_VERSION: usize = 32;
 /// Nodes that a cluster may have.
 const MOST_MEMBERS: usize = 16_384;
 
@@ -29,10 +31,13 @@ impl ClusterMachine {
         node: &NodeName,
         connection: u64,
         version: u32,
-        profile: NodeProfile,
+        mut profile: NodeProfile,
         instances: Vec<HeldInstance>,
         holdings: Vec<Holding>,
     ) {
+        // It is shown to everybody.
+        profile.version.retain(|letter| letter.is_ascii_graphic());
+        profile.version.truncate(LONGEST_VERSION);
         if let Some(reason) = self.refusal(node, version) {
             return self.refuse(node, reason);
         }

@@ -102,6 +102,22 @@ fn a_job_that_begins_waits_where_all_are_drained() {
 }
 
 #[test]
+fn a_job_waits_for_a_drained_node_as_long_as_that_is_there() {
+    let settings = JobSettings { copies: 2, ..Rig::on_demand() };
+    let mut rig = Rig::with_job(2, settings);
+    drain(&mut rig, 2, false);
+    rig.wait(5000);
+    rig.disconnect(1);
+    // Longer than a job waits for machines.
+    rig.wait(1_500_000);
+    assert_eq!(rig.end(), None, "{:?}", rig.answers);
+    uncordon(&mut rig, 2);
+    rig.wait(3000);
+    assert!(placed(&rig).iter().all(|node| node == "node2"), "{:?}", placed(&rig));
+    assert_eq!(rig.end(), None);
+}
+
+#[test]
 fn a_remote_shell_to_a_drained_node_runs_elsewhere() {
     let mut rig = Rig::alone(3, Rig::on_demand());
     drain(&mut rig, 2, false);

@@ -15,7 +15,7 @@ use coordinator::cluster::ClusterEntry;
 use coordinator::cluster::entry::{Cause, JobImported, RollbackRecord};
 pub use job::JobLine;
 use protocol::agent::CommitRecord;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Jobs that are over and shown.
 const MOST_OVER: usize = 8;
@@ -42,18 +42,30 @@ pub struct History {
     /// Those that are over, in the order of their ends.
     over: VecDeque<String>,
     gone: BTreeMap<String, VecDeque<u64>>,
+    /// Machines that have announced their departure.
+    leaving: BTreeSet<String>,
 }
 
 impl History {
     /// Takes one more entry into account. What is to be counted of it.
     pub fn apply(&mut self, entry: &ClusterEntry) -> Option<Fact> {
         match entry {
+            ClusterEntry::NodeLeaves { node, leaves: true } => {
+                self.leaving.insert(node.to_string());
+            }
+            ClusterEntry::NodeLeaves { node, .. } | ClusterEntry::NodeKnown { node, .. } => {
+                self.leaving.remove(node.as_str());
+            }
             ClusterEntry::NodeGone { node, at_ms } => {
                 let times = self.gone.entry(node.to_string()).or_default();
                 keep(times, MOST_GONE, *at_ms);
-                return Some(Fact::Lost);
+                let was_announced = self.leaving.remove(node.as_str());
+                return (!was_announced).then_some(Fact::Lost);
             }
-            ClusterEntry::NodeRemoved { node } => drop(self.gone.remove(node.as_str())),
+            ClusterEntry::NodeRemoved { node } => {
+                self.gone.remove(node.as_str());
+                self.leaving.remove(node.as_str());
+            }
             ClusterEntry::JobCreated(created) => {
                 let program = created.request.launch.program.iter();
                 let command = program.map(|word| word.to_string_lossy().into_owned()).collect();
@@ -68,12 +80,7 @@ impl History {
             ClusterEntry::JobOver { job, at_ms, status, reason, .. } => {
                 if let Some(line) = self.jobs.get_mut(job) {
                     line.ended(*at_ms, *status, reason.as_deref());
-                    self.over.retain(|over| over != job);
-                    self.over.push_back(job.clone());
-                    if self.over.len() > MOST_OVER {
-                        // What is restarted from then on is known by its listing alone.
-                        self.over.pop_front().and_then(|oldest| self.jobs.remove(&oldest));
-                    }
+                    self.is_over(job);
                 }
             }
             _ => return self.apply_to_job(entry),
@@ -87,8 +94,18 @@ impl History {
         let mut line = JobLine::new(&imported.name, &imported.user.name, command, imported.at_ms);
         line.committed(&imported.record, &imported.images);
         line.ended(imported.at_ms, None, None);
-        self.over.push_back(imported.job.clone());
         self.jobs.insert(imported.job.clone(), line);
+        self.is_over(&imported.job);
+    }
+
+    /// A job is over: of those the newest are kept.
+    fn is_over(&mut self, job: &str) {
+        self.over.retain(|over| over != job);
+        self.over.push_back(job.to_owned());
+        if self.over.len() > MOST_OVER {
+            // What is restarted from then on is known by its listing alone.
+            self.over.pop_front().and_then(|oldest| self.jobs.remove(&oldest));
+        }
     }
 
     fn apply_to_job(&mut self, entry: &ClusterEntry) -> Option<Fact> {

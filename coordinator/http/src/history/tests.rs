@@ -133,6 +133,17 @@ fn story() -> (History, Vec<Fact>) {
 }
 
 #[test]
+fn an_announced_departure_is_no_loss() {
+    let mut history = History::default();
+    let gone = ClusterEntry::NodeGone { node: node("b"), at_ms: 7 };
+    for (leaves, is_lost) in [(true, false), (false, true)] {
+        history.apply(&ClusterEntry::NodeLeaves { node: node("b"), leaves });
+        assert_eq!(history.apply(&gone).is_some(), is_lost);
+    }
+    assert!(history.apply(&gone).is_some());
+}
+
+#[test]
 fn processes_are_followed_from_machine_to_machine() {
     let (mut history, facts) = story();
     let at = |ms, node: &str| (ms, node.to_owned());

@@ -13,7 +13,7 @@ impl Page {
         let dir = tempfile::tempdir().unwrap();
         let tokens = Arc::new(Tokens::open(dir.path()).unwrap());
         let watch = Watch::new(dir.path()).unwrap();
-        Self { context: Context::new(7071, tokens, watch), dir }
+        Self { context: Context::new(tokens, watch), dir }
     }
 
     async fn ask(&self, target: &str, headers: &[(&str, &str)]) -> Answer {
@@ -40,7 +40,10 @@ async fn without_the_secret_nothing_is_told() {
     for target in ["/data", "/events", "/log?job=a", "/metrics", "/"] {
         let status = page.ask(target, &[]).await.status();
         assert_eq!(status, StatusCode::UNAUTHORIZED, "{target}");
-        let wrong = [("authorization", "Bearer 0123"), ("cookie", "ckptd-7071=0123")];
+        let wrong = [
+            ("authorization", "Bearer 0123"),
+            ("cookie", &format!("{}=0123", page.context.tokens.cookie_name())),
+        ];
         assert_eq!(page.ask(target, &wrong).await.status(), StatusCode::UNAUTHORIZED, "{target}");
     }
     assert_eq!(page.ask("/?token=0123", &[]).await.status(), StatusCode::FORBIDDEN);

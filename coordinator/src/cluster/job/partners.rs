@@ -46,7 +46,9 @@ impl Partners {
         let copies = self.seen.map(|seen| seen.copies);
         let is_complete = copies.is_some_and(|copies| partners.len() == wanted(copies));
         let is_good = |partner: &NodeName| {
-            self.able.contains_key(partner) && !self.slotless.contains(partner)
+            self.able.contains_key(partner)
+                && !self.slotless.contains(partner)
+                && !self.unfit.contains(partner)
         };
         if !is_complete || !partners.iter().all(is_good) {
             self.doubtful.insert(instance);

@@ -76,7 +76,7 @@ impl Job {
             making.attempts.avoid.extend(node.cloned());
         }
         let again = next == NextTry::No;
-        if again && !self.leavers_needed(&shared.members).is_empty() {
+        if again && self.could_go_back(&shared.members) {
             // It could go on where it was, if nobody went.
             self.stuck = Some(reason.to_owned());
             self.console.say(shared, &format!("warning: {reason}"));
@@ -97,6 +97,14 @@ impl Job {
             return;
         }
         making.deadline = None;
+        let is_waiting = making.is_waiting();
+        let is_nobody_usable = shared.members.usable_for(&self.ledger).next().is_none();
+        if is_waiting && is_nobody_usable && shared.members.kept_back(&self.ledger) {
+            // A machine that could take it is drained, and will be back.
+            let limit = shared.settings.rollback.machines;
+            making.deadline = Some(now.nanos.saturating_add(limit));
+            return;
+        }
         match &mut making.stage {
             Stage::Killing { awaited, warned } => {
                 if !std::mem::replace(warned, true) {

@@ -8,6 +8,9 @@ use protocol::cluster::NodeName;
 use protocol::cluster::agent::{OuterSocket, RelaySide};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What a record of a move away from drained members says of its cause ([`Cause::Drain`]).
+const DRAIN: &str = "drain";
+
 /// What instances bring to a stage, one by one.
 #[derive(Debug)]
 pub(super) struct Gathering<T> {
@@ -179,8 +182,13 @@ impl Making {
     }
 
     /// Whether machines or images are waited for.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(in crate::cluster) fn is_waiting(&self) -> bool {
         matches!(self.stage, Stage::Waiting { .. })
+    }
+
+    /// Whether the job moves away from members that are drained.
+    pub(in crate::cluster) fn leaves_drained(&self) -> bool {
+        self.record.reason == DRAIN
     }
 
     /// Whether the job's first process is being started.

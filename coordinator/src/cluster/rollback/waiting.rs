@@ -15,8 +15,8 @@ impl Job {
         if shared.members.usable_for(&self.ledger).next().is_none() {
             let reason = shared.members.nowhere(&self.ledger.user, self.ledger.settings());
             let reason = reason.unwrap_or_else(|| shared.members.nobody());
-            if !self.leavers_needed(&shared.members).is_empty() {
-                // They were let go while the job was being made elsewhere.
+            if self.could_go_back(&shared.members) {
+                // They were let go, or drained, while the job was being made elsewhere.
                 self.stuck = Some(reason.clone());
             }
             self.wait_for(now, shared, reason);

@@ -21,7 +21,7 @@ pub fn attacks(ckptd: &Ckptd) -> Result<Vec<Line>, Failure> {
     let bearer = format!("Authorization: Bearer {}", secret.trim());
     let guesses = [String::new(), format!("Authorization: Bearer {}", "0".repeat(64))];
     let guesses = guesses.into_iter().chain([
-        format!("Cookie: ckptd-{PORT}={}", secret.trim()),
+        format!("Cookie: {}={}", cookie_name(ckptd, secret.trim())?, secret.trim()),
         format!("Authorization: Basic {}", secret.trim()),
     ]);
     let mut looks = Vec::new();
@@ -57,6 +57,18 @@ pub fn attacks(ckptd: &Ckptd) -> Result<Vec<Line>, Failure> {
         Line::new("page-rebinds", worst(rebinds)),
         Line::new("page-changes", worst(changes)),
     ])
+}
+
+/// What the cookie is called that a browser gets for the secret.
+fn cookie_name(ckptd: &Ckptd, secret: &str) -> Result<String, Failure> {
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{PORT}; printf 'GET /?token={secret} HTTP/1.1\\r\\nHost: localhost\\r\\n\
+         Connection: close\\r\\n\\r\\n' >&3; cat <&3"
+    );
+    let said = ckptd.coordinator_node().must_run(&["bash", "-c", &script])?;
+    let cookie = said.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+    let name = cookie.and_then(|cookie| cookie.split('=').next()).map(str::to_owned);
+    name.ok_or_else(|| Failure(format!("a login was answered by {said}")))
 }
 
 /// Whether a request comes to something: whatever is refused has a status of its own.
