@@ -85,6 +85,7 @@ const NEED_THE_START: &[Excuse] = &[
     ),
     ("a restart's first process is the init's child, not a stranger's", &["tree"]),
     ("it is not adopted in the first place", &["traced"]),
+    ("control groups of its first process are those of the job as a whole", &["controlgroups"]),
     (
         "nobody can tell whose orphans are when the makers of their session and group have ended",
         &["deadleader"],
