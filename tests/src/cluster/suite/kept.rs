@@ -31,8 +31,9 @@ fn run(ckptd: &Ckptd, number: usize) -> Result<Background, Failure> {
     ckptd.node(number).spawn(&words, &[])
 }
 
+/// An archive is written at a low priority, beside ranks that take all cores: it may take as long as a job.
 fn wait_for_errors(job: &mut Background, text: &str) -> Result<(), Failure> {
-    let seen = until(text, LIMIT, || match job.errors().contains(text) {
+    let seen = until(text, JOB_LIMIT, || match job.errors().contains(text) {
         true => Ok(Some(())),
         false => match job.ended()? {
             Some(status) => Err(Failure(format!("it ended with {status}"))),
