@@ -10,8 +10,8 @@
 //! cookie, which is another secret and ends with the coordinator's process.
 
 use blake3::Hash;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::OpenOptions;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -134,20 +134,7 @@ fn read_or_make(path: &Path) -> Result<String, TokenError> {
         other => return other,
     }
     let secret = random()?;
-    // Whole or not at all: whoever finds the file finds a secret in it.
-    let new = path.with_extension("token.new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(failed("make")(error));
-        }
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let mut file = options.open(&new).map_err(failed("make"))?;
-    file.write_all(format!("{secret}\n").as_bytes()).map_err(failed("make"))?;
-    file.sync_all().map_err(failed("make"))?;
-    fs::rename(&new, path).map_err(failed("make"))?;
+    protocol::durable::replace(path, format!("{secret}\n").as_bytes()).map_err(failed("make"))?;
     Ok(secret)
 }
 
@@ -171,7 +158,7 @@ fn read(path: &Path) -> Result<String, TokenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::Permissions;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]

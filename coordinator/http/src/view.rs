@@ -29,7 +29,11 @@ pub struct Listings {
 
 /// The members of a list, as far as they are shown.
 pub fn items(value: &Value, most: usize) -> impl Iterator<Item = &Value> {
-    value.as_array().map_or(&[][..], Vec::as_slice).iter().take(most)
+    list(value).iter().take(most)
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// See the module.
@@ -41,7 +45,7 @@ pub fn view(listings: &Listings, history: &History) -> Value {
         jobs.insert((line.created, id.clone()), of_job(id, None, Some(line)));
     }
     // The oldest come first.
-    let running = listings.jobs.as_array().map_or(&[][..], Vec::as_slice);
+    let running = list(&listings.jobs);
     let left_out = running.len().saturating_sub(MOST_JOBS);
     for job in &running[left_out..] {
         let id = job["id"].as_str().unwrap_or_default();

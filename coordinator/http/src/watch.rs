@@ -7,17 +7,16 @@ use crate::metrics::Metrics;
 use crate::view::{self, Listings};
 use bytes::Bytes;
 use coordinator::cluster::ClusterEntry;
+use coordinator::server::LOG;
 use coordinator::{Followed, Follower};
 use protocol::clock::wall_ms;
 use protocol::cluster::client::Ask;
+use protocol::room::Room;
 use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, MissedTickBehavior};
-
-/// The coordinator's log, in its folder.
-const LOG: &str = "cluster.log";
 
 /// See the module.
 #[derive(Debug)]
@@ -94,7 +93,7 @@ impl Watch {
         if let Some(error) = &seen.listings.error {
             return Err(error.clone());
         }
-        let free = free_bytes(&self.state);
+        let free = Room::of(&self.state).map(|room| room.free);
         let Seen { metrics, listings, .. } = &mut *seen;
         metrics.text(listings, free).map_err(|error| error.to_string())
     }
@@ -174,13 +173,4 @@ impl Watch {
             tokio::task::yield_now().await;
         }
     }
-}
-
-/// Bytes that are free for its owner on the disk of that folder.
-fn free_bytes(folder: &Path) -> Option<u64> {
-    let about = nix::sys::statvfs::statvfs(folder).ok()?;
-    // Their types differ between systems.
-    #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
-    let free = (about.blocks_available() as u64).saturating_mul(about.fragment_size() as u64);
-    Some(free)
 }

@@ -70,11 +70,7 @@ impl ClusterMachine {
         if let Some(reason) = self.cannot_order(caller, node) {
             return self.shared.fail(client, format!("uncordon {node}: {reason}"));
         }
-        let drained = self.shared.members.get_mut(node).map(|member| &mut member.drained);
-        let text = if drained.is_some_and(std::mem::take) {
-            self.shared.append(ClusterEntry::NodeDrained { node: node.clone(), on: false });
-            self.forget_drain(node, "it takes processes again");
-            self.jobs.values_mut().for_each(|job| job.ledger.takes_again(node));
+        let text = if self.end_drain(node, "it takes processes again") {
             self.members_changed(now);
             format!("{node} takes processes again")
         } else {
@@ -121,14 +117,21 @@ impl ClusterMachine {
 
     /// The job comes first: a member takes processes again without which one could not go on.
     pub(super) fn call_drain_off(&mut self, node: &NodeName, reason: &str) {
+        if self.end_drain(node, reason) {
+            decisions::not_emptied(node, reason);
+        }
+    }
+
+    /// A member takes processes again. False: it was not drained.
+    fn end_drain(&mut self, node: &NodeName, reason: &str) -> bool {
         let drained = self.shared.members.get_mut(node).map(|member| &mut member.drained);
         if !drained.is_some_and(std::mem::take) {
-            return;
+            return false;
         }
-        decisions::not_emptied(node, reason);
         self.shared.append(ClusterEntry::NodeDrained { node: node.clone(), on: false });
         self.forget_drain(node, reason);
         self.jobs.values_mut().for_each(|job| job.ledger.takes_again(node));
+        true
     }
 
     /// Looks which drained members are empty by now, and tells what is in the way elsewhere.

@@ -644,4 +644,10 @@ impl RollbackRecord {
     pub fn is_move(&self) -> bool {
         matches!(self.reason.as_str(), "leave" | "drain" | "join" | "speed")
     }
+
+    /// Whether it is a move away from members that are drained.
+    #[must_use]
+    pub fn leaves_drained(&self) -> bool {
+        self.reason == "drain"
+    }
 }

@@ -69,6 +69,7 @@ use protocol::transport::{
     Acceptor, Audience, CommandSocket, Credentials, Fingerprint, Sealer, Successor, TransportError,
     random,
 };
+pub use replication::LOG;
 use replication::{Replication, Source};
 use sealing::OrderSealer;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};

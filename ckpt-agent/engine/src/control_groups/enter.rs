@@ -24,26 +24,23 @@ pub fn wanted(groups: &[ControlGroup], of_job: &Groups) -> Groups {
         .collect()
 }
 
-/// Has this process enter these groups, with whose rights it is acting. The hierarchies in which that failed, and why.
-pub fn enter(wanted: &Groups) -> Vec<(String, Error)> {
-    if wanted.is_empty() {
-        return Vec::new();
-    }
+/// Has this process enter these groups, with whose rights it is acting. [`has_entered`] tells which it could not.
+pub fn enter(wanted: &Groups) {
     let current = of("self");
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
-    wanted
-        .iter()
-        .filter(|(hierarchy, path)| current.get(*hierarchy) != Some(*path))
-        .filter_map(|(hierarchy, path)| {
-            let entered = folder(&mounts, hierarchy, path).and_then(|folder| enter_one(&folder));
-            entered.err().map(|error| (hierarchy.clone(), error))
-        })
-        .collect()
+    for (hierarchy, path) in wanted {
+        if current.get(hierarchy) != Some(path) {
+            let _ = folder(&mounts, hierarchy, path).and_then(|folder| enter_one(&folder));
+        }
+    }
 }
 
 /// Whether a process is in such groups, wherever the job's own is by now.
 pub fn has_entered(pid: i32, groups: &[ControlGroup]) -> bool {
+    if groups.is_empty() {
+        return true;
+    }
     let current = of(&pid.to_string());
     groups.iter().all(|group| {
         let path = current.get(&group.hierarchy);

@@ -172,13 +172,7 @@ impl OfProcess {
     }
 }
 
-/// The user as whom a process has logged in, for the audit log, where that is not who started the job. None, too, where the
-/// kernel has no audit log.
-pub(super) fn login_user(host_pid: i32, init: i32) -> Option<u32> {
-    login_of(host_pid).filter(|user| Some(*user) != login_of(init))
-}
-
-/// Who has logged in, as a process tells it.
+/// Who has logged in, as a process tells it for the audit log. None where the kernel has no such log.
 pub fn login_of(pid: i32) -> Option<u32> {
     read_text(&format!("/proc/{pid}/loginuid")).ok().flatten()?.trim().parse().ok()
 }

@@ -132,11 +132,8 @@ pub fn collect(
 /// Locks through a descriptor, with holders as the job numbers them.
 fn held(probe: &Probe, context: &DumpContext) -> Result<impl Iterator<Item = Lock>> {
     let in_job = |holder: i32| context.pids.get(&holder).copied();
-    let locks: Vec<Lock> = locks::read(&probe.info)?
-        .into_iter()
-        .map(|lock| Lock { holder: lock.holder.and_then(in_job), ..lock })
-        .collect();
-    Ok(locks.into_iter())
+    let locks = locks::read(&probe.info)?.into_iter();
+    Ok(locks.map(move |lock| Lock { holder: lock.holder.and_then(in_job), ..lock }))
 }
 
 /// Where the job's own mounts show what is open, in a job with others; what it is there.

@@ -17,10 +17,10 @@ use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 const CLOSE: &str = "close it while checkpoints are taken, or run without it";
 /// BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LPM_TRIE
 const KINDS: [u32; 3] = [1, 2, 11];
-/// BPF_F_NO_PREALLOC, BPF_F_ZERO_SEED, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, BPF_F_MMAPABLE
-const FLAGS: u32 = 1 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10;
 /// BPF_F_NUMA_NODE: which one is not told, so it must be the only one.
 const OF_NODE: u32 = 1 << 2;
+/// BPF_F_NO_PREALLOC, BPF_F_ZERO_SEED, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, BPF_F_MMAPABLE
+const FLAGS: u32 = 1 | OF_NODE | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10;
 /// The memory nodes of this machine (Documentation/ABI/stable/sysfs-devices-node).
 const NODES: &str = "/sys/devices/system/node/online";
 /// BPF_F_RDONLY and BPF_F_WRONLY, of a descriptor.
@@ -86,8 +86,7 @@ impl BpfMap {
             flags: self.flags,
             name,
         };
-        let are_known = shape.flags & !(FLAGS | OF_NODE) == 0;
-        (KINDS.contains(&shape.kind) && are_known && fits(&shape)).then_some(shape)
+        (KINDS.contains(&shape.kind) && shape.flags & !FLAGS == 0 && fits(&shape)).then_some(shape)
     }
 
     /// Makes it, with its content.
@@ -154,7 +153,7 @@ impl ObjectKind for BpfMap {
             return Err(refuse(what));
         }
         let is_known = shape.flags & OF_NODE == 0 || has_one_node();
-        if told.has_more || !is_known || shape.flags & !(FLAGS | OF_NODE) != 0 {
+        if told.has_more || !is_known || shape.flags & !FLAGS != 0 {
             return Err(refuse(
                 "a BPF map with types (BTF), a device, or flags that are not told in full",
             ));

@@ -6,7 +6,7 @@ use nix::sys::stat::fstat;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{InodeId, Origin};
+use super::super::graph::InodeId;
 use super::super::inodes;
 use super::super::sys::stat::is_same_file;
 use super::{DumpContext, Probe, RestoreContext, reopen};
@@ -53,9 +53,9 @@ impl Carried {
 
     /// Whether the description may be the one that memfd_create(2) made.
     pub fn may_be_original(&self, flags: i32, context: &RestoreContext) -> bool {
-        let inode = context.graph.inodes.get(self.inode.0 as usize);
-        let is_memfd = inode.is_some_and(|inode| matches!(inode.origin, Origin::Memfd { .. }));
-        is_memfd && flags & libc::O_ACCMODE == libc::O_RDWR && reopen::writable(flags)
+        context.is_memfd(self.inode)
+            && flags & libc::O_ACCMODE == libc::O_RDWR
+            && reopen::writable(flags)
     }
 
     /// The description that memfd_create(2) has made in this restore. It does not count as open for writing, so that the

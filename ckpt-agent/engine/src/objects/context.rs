@@ -14,8 +14,8 @@ use super::super::demand::Feeder;
 use super::super::dump::{Networks, Places};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
-    BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind, StdioRole,
-    Watched,
+    BlobId, CarriedInode, FileId, Graph, InodeId, Origin, OuterEnd, Pid, RelayEnd, RelayKind,
+    StdioRole, Watched,
 };
 use super::super::inodes::ahead::{Copies, Taken};
 use super::super::inodes::copying::{Bytes, Copying};
@@ -616,6 +616,12 @@ impl<'a> RestoreContext<'a> {
             .get(&id)
             .map(AsFd::as_fd)
             .ok_or_else(|| EngineError::Damaged(format!("inode {} was never made", id.0)))
+    }
+
+    /// Whether an inode was made by memfd_create(2), and is again.
+    pub fn is_memfd(&self, id: InodeId) -> bool {
+        let inode = self.graph.inodes.get(id.0 as usize);
+        inode.is_some_and(|inode| matches!(inode.origin, Origin::Memfd { .. }))
     }
 
     /// Closes the descriptors of inodes that travel in the image: nothing is made of them any more.

@@ -115,7 +115,7 @@ impl Preparation<'_> {
         let user = self.context.user.as_ref();
         let acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups));
         let _acting = acting.transpose()?;
-        let _ = control_groups::enter(&order.control_groups);
+        control_groups::enter(&order.control_groups);
         Ok(())
     }
 

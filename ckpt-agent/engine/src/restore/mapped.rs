@@ -235,8 +235,7 @@ fn gone_program(process: &ProcessImage, context: &RestoreContext) -> Option<Inod
 /// Of a memfd that is written to it is the description that memfd_create(2) has made: one that is opened for writing under its
 /// path would keep it from being executed for as long as it is mapped.
 fn open_inode(inode: InodeId, writable: bool, context: &RestoreContext) -> Result<OwnedFd> {
-    let origin = context.graph.inodes.get(inode.0 as usize).map(|inode| &inode.origin);
-    if writable && matches!(origin, Some(Origin::Memfd { .. })) {
+    if writable && context.is_memfd(inode) {
         let original = context.inode(inode)?.try_clone_to_owned();
         return original.map_err(|error| EngineError::system("fcntl", "a memfd", error));
     }

@@ -6,6 +6,7 @@ mod attributes;
 mod clocks;
 mod common;
 mod completing;
+mod completing_memory;
 mod credentials;
 mod held;
 mod held_locks;
@@ -45,10 +46,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use protocol::cluster::agent::stream_relay;
 use protocol::launch::Kept;
 
-use super::aio;
-use super::control_groups;
 use super::demand::Feeder;
-use super::dump::login_of;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{
@@ -60,7 +58,6 @@ use super::job_init::stages::{self, Stage};
 use super::job_init::world::wants_numbers;
 use super::job_init::{World, groups_outside};
 use super::late;
-use super::local_descriptors;
 use super::locks;
 use super::objects::{
     ControllingTerminal, Object, RestoreContext, controlling_terminals, make_removed, quieten,
@@ -74,7 +71,7 @@ use super::sys::file_user::FileUser;
 use super::sys::memory_map::Means;
 use super::sys::restrained::{OVER_OBJECTS, Restrained};
 use super::sys::rounds::{self, Counter};
-use super::trace::{Batch, Remote, RunningThread, Scratch, StoppedThread, Vdso};
+use super::trace::{Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use common::Common;
 use completing::Furnished;
 use held::Held;
@@ -449,7 +446,7 @@ fn rebuild(
         let _completing = stages::begin(Stage::Protect { pid: helper.image.pid });
         let is_last = tables.is_last(helper.image.pid);
         let locked = locked.get(&helper.image.pid).map_or(&[][..], Vec::as_slice);
-        complete_memory(helper, files, common, page, context, locked, is_last)?;
+        completing_memory::complete(helper, files, common, page, context, locked, is_last)?;
     }
     pids::set_for_children(&mut helpers, context, numbers)?;
     namespaces::enter_all(&mut helpers, context, &own)?;
@@ -534,50 +531,6 @@ fn lay_out<'i>(
     Ok((helper, laid))
 }
 
-fn complete_memory(
-    helper: &mut Helper<'_>,
-    files: &MappedFiles,
-    common: &Common,
-    page: u64,
-    context: &mut RestoreContext<'_>,
-    locked: &[FileId],
-    is_last: bool,
-) -> Result<()> {
-    let (pid, image, scratch) = (helper.pid, helper.image, helper.scratch);
-    let mut remote = helper.remote()?;
-    rings::map(&mut remote, image, context)?;
-    aio::make(&mut remote, image, context)?;
-    memory::finish(&mut remote, image, files, common, page)?;
-    // The job itself has them while it is rehearsed.
-    if !context.rehearsal {
-        held_locks::set_of_descriptions(&mut remote, image, locked, context)?;
-    }
-    if is_last {
-        let parked = [context.first_free as u64, u64::from(u32::MAX), 0];
-        remote.call("close_range", libc::SYS_close_range, &parked)?;
-    }
-    // Closing what is parked would end them: they are the table's.
-    if is_last && !context.rehearsal {
-        held_locks::set_of_process(&mut remote, image)?;
-    }
-    if context.graph.own_ipc_of(image).is_none() {
-        ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;
-    }
-    register_membarrier(&mut remote, image.membarrier)?;
-    local_descriptors::put(&mut remote, scratch, &image.local_descriptors)?;
-    let mut lacking: BTreeSet<&str> =
-        attributes::of_process(&mut remote, scratch, image)?.into_iter().collect();
-    if !context.rehearsal && !control_groups::has_entered(pid, &image.control_groups) {
-        lacking.insert("its control groups");
-    }
-    let login = image.attributes.login_user;
-    if !context.rehearsal && login.is_some() && login_of(pid) != login {
-        lacking.insert("who has logged in (loginuid)");
-    }
-    say_lacking(context, image.pid, &lacking);
-    Ok(())
-}
-
 /// What a process, or any thread of it, does not get back.
 fn say_lacking(context: &mut RestoreContext<'_>, pid: Pid, lacking: &BTreeSet<&str>) {
     if !lacking.is_empty() {
@@ -586,21 +539,6 @@ fn say_lacking(context: &mut RestoreContext<'_>, pid: Pid, lacking: &BTreeSet<&s
             "process {pid} goes on without {}: this machine lacks it, or it takes a privilege",
             all.join(", ")
         ));
-    }
-}
-
-/// Registers again for the kinds of membarrier(2) that the process uses. Costs least while it has one thread.
-fn register_membarrier(remote: &mut Remote<'_>, commands: u32) -> Result<()> {
-    let mut batch = Batch::new();
-    for command in (0..u32::BITS).map(|bit| 1 << bit).filter(|command| commands & command != 0) {
-        batch.add(libc::SYS_membarrier, &[u64::from(command), 0, 0]);
-    }
-    match remote.run(&batch)?.iter().all(|answer| *answer == 0) {
-        true => Ok(()),
-        false => Err(EngineError::Unfit {
-            what: "the job uses kinds of membarrier(2) that this kernel has not".into(),
-            way_out: "restart it under the kernel that it ran under".into(),
-        }),
     }
 }
 

@@ -41,13 +41,17 @@ pub fn open_all(
 ) -> Result<()> {
     let mut any = rings::make_polled(furnished, image, context)?;
     any |= userfault::make_all(furnished, image, context)?;
+    let mut of_ended = Vec::new();
     for (index, file) in image.graph.files.iter().enumerate() {
         let id = FileId(index as u32);
         let made = match &file.object {
             _ if !context.needs(id) => continue,
             Object::ProcessDescriptor(descriptor) => match descriptor.pid {
                 Some(pid) => descriptor.open(here(numbers, pid)?, file.flags)?,
-                None => continue,
+                None => {
+                    of_ended.push((id, file.flags, descriptor));
+                    continue;
+                }
             },
             Object::ProcessFile(shown) => {
                 let made = open_file(shown, file.flags, id, furnished, context, numbers)?;
@@ -59,15 +63,7 @@ pub fn open_all(
         context.park(id, made)?;
         any = true;
     }
-    let files = image.graph.files.iter().enumerate();
-    let of_ended = files.filter_map(|(index, file)| match &file.object {
-        Object::ProcessDescriptor(descriptor) if descriptor.pid.is_none() => {
-            Some((FileId(index as u32), file.flags, descriptor))
-        }
-        _ => None,
-    });
-    let of_ended = of_ended.filter(|(id, _, _)| context.needs(*id));
-    for (id, made) in ProcessDescriptor::open_ended(of_ended)? {
+    for (id, made) in ProcessDescriptor::open_ended(of_ended.into_iter())? {
         context.park(id, made)?;
         any = true;
     }

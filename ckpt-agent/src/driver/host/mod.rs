@@ -14,9 +14,9 @@ pub use accounts::is_known;
 use ckpt_engine::sys::standing::acts_for_all;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::unistd::Uid;
+use protocol::clock::wall_ms;
 use protocol::cluster::agent::{JobUser, NodeProfile};
 
 use super::AgentOptions;
@@ -64,9 +64,7 @@ pub fn profile(options: &AgentOptions, nominal: &Nominal) -> NodeProfile {
         allow_root: options.allow_root,
         // Known once it does.
         job_traffic: None,
-        started_ms: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+        started_ms: wall_ms(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }

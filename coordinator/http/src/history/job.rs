@@ -4,6 +4,8 @@ use super::keep;
 use super::paths::Paths;
 use coordinator::cluster::entry::{ImageRecord, InstanceRecord, RollbackRecord};
 use protocol::agent::{CheckpointNumber, CommitRecord, ExitKind, InstanceId};
+use protocol::cluster::agent::JobUser;
+use protocol::launch::LaunchSpec;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -58,12 +60,12 @@ pub struct JobLine {
 }
 
 impl JobLine {
-    pub(super) fn new(name: &str, user: &str, command: Vec<String>, created: u64) -> Self {
-        let short = |word: String| word.chars().take(LONGEST_WORD).collect();
+    pub(super) fn new(name: &str, user: &JobUser, launch: &LaunchSpec, created: u64) -> Self {
+        let words = launch.program.iter().take(MOST_WORDS).map(|word| word.to_string_lossy());
         Self {
             name: name.to_owned(),
-            user: user.to_owned(),
-            command: command.into_iter().take(MOST_WORDS).map(short).collect(),
+            user: user.name.clone(),
+            command: words.map(|word| word.chars().take(LONGEST_WORD).collect()).collect(),
             created,
             over: None,
             end: None,

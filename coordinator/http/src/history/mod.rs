@@ -67,9 +67,8 @@ impl History {
                 self.leaving.remove(node.as_str());
             }
             ClusterEntry::JobCreated(created) => {
-                let program = created.request.launch.program.iter();
-                let command = program.map(|word| word.to_string_lossy().into_owned()).collect();
-                let line = JobLine::new(&created.name, &created.user.name, command, created.at_ms);
+                let (launch, user) = (&created.request.launch, &created.user);
+                let line = JobLine::new(&created.name, user, launch, created.at_ms);
                 self.jobs.insert(created.job.clone(), line);
             }
             ClusterEntry::JobImported(imported) => self.imported(imported),
@@ -89,9 +88,8 @@ impl History {
     }
 
     fn imported(&mut self, imported: &JobImported) {
-        let program = imported.request.launch.program.iter();
-        let command = program.map(|word| word.to_string_lossy().into_owned()).collect();
-        let mut line = JobLine::new(&imported.name, &imported.user.name, command, imported.at_ms);
+        let (launch, user) = (&imported.request.launch, &imported.user);
+        let mut line = JobLine::new(&imported.name, user, launch, imported.at_ms);
         line.committed(&imported.record, &imported.images);
         line.ended(imported.at_ms, None, None);
         self.jobs.insert(imported.job.clone(), line);

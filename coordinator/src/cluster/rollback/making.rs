@@ -8,9 +8,6 @@ use protocol::cluster::NodeName;
 use protocol::cluster::agent::{OuterSocket, RelaySide};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a record of a move away from drained members says of its cause ([`Cause::Drain`]).
-const DRAIN: &str = "drain";
-
 /// What instances bring to a stage, one by one.
 #[derive(Debug)]
 pub(super) struct Gathering<T> {
@@ -188,7 +185,7 @@ impl Making {
 
     /// Whether the job moves away from members that are drained.
     pub(in crate::cluster) fn leaves_drained(&self) -> bool {
-        self.record.reason == DRAIN
+        self.record.leaves_drained()
     }
 
     /// Whether the job's first process is being started.

@@ -13,7 +13,7 @@ use protocol::cluster::NodeName;
 use protocol::cluster::replica::{ReplicaNote, ReplicaOrder, ReplicaReport};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use source::Source;
+pub use source::{LOG, Source};
 
 /// Agents that keep a copy, at most: enough that all of them are not lost at once.
 const MOST_HOLDERS: usize = 16;

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The name of the log.
+/// The name of the log in a coordinator's folder.
 pub const LOG: &str = "cluster.log";
 
 /// The largest small file, in bytes.

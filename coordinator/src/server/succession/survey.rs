@@ -1,7 +1,7 @@
 //! What the members know of coordinators, and which copies they have.
 
 use super::copy::is_newer;
-use crate::server::{ServeError, io_error};
+use crate::server::{LOG, ServeError, io_error};
 use protocol::cluster::replica::SmallFile;
 use protocol::cluster::succession::{CopiedFile, Copy, Followed, FromSuccessor, ToSuccessor};
 use protocol::cluster::{NodeName, Term};
@@ -226,7 +226,7 @@ pub async fn fetch(
 
 fn keep(folder: &Path, file: &CopiedFile, body: &[u8]) -> Result<(), ServeError> {
     let path = match file {
-        CopiedFile::Log => folder.join("cluster.log"),
+        CopiedFile::Log => folder.join(LOG),
         CopiedFile::Small(SmallFile::Register) => folder.join(SmallFile::Register.name()),
         CopiedFile::Small(file) => folder.join(file.name()),
         CopiedFile::JobLog(job) | CopiedFile::JobTimes(job) => {

@@ -11,6 +11,7 @@ use crate::control_groups::{self, Groups};
 use crate::doing::{self, Thing};
 use crate::dump::collect::{add_unopened_queues, check_queues, collect};
 use crate::dump::early;
+use crate::dump::login_of;
 use crate::dump::namespaces;
 use crate::dump::outside;
 use crate::dump::process;
@@ -38,6 +39,15 @@ use crate::tracking::Tracking;
 
 /// Mappings of a process that its children do not inherit as they are: found while it still runs.
 pub(super) type NotInherited = HashMap<i32, Vec<Mapping>>;
+
+/// What is the job's as a whole: a process that has something else has come to that itself.
+#[derive(Debug)]
+pub(super) struct OfJob {
+    /// Control groups.
+    pub(super) groups: Groups,
+    /// Who has logged in.
+    pub(super) login_user: Option<u32>,
+}
 
 /// All threads of the job stand still.
 #[derive(Debug)]
@@ -472,14 +482,16 @@ impl Frozen {
         Ok(Looked { nodes, strangers, stats })
     }
 
-    /// The control groups of the job as a whole: its init's, or where a process that ran already was taken over, that one's.
-    pub(super) fn own_groups(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Groups {
+    /// What processes are compared with. Its groups are its init's, or where a process that ran already was taken over, that
+    /// one's.
+    pub(super) fn of_job(&self, nodes: &BTreeMap<i32, ProcessNode>) -> OfJob {
+        let init = self.settings.init;
         let root = || nodes.iter().find(|(_, node)| node.pid == self.settings.root);
         let process = match &self.settings.members {
-            Members::Tree(_) => root().map_or(self.settings.init, |(host_pid, _)| *host_pid),
-            _ => self.settings.init,
+            Members::Tree(_) => root().map_or(init, |(host_pid, _)| *host_pid),
+            _ => init,
         };
-        control_groups::of(&process.to_string())
+        OfJob { groups: control_groups::of(&process.to_string()), login_user: login_of(init) }
     }
 
     /// The job's terminal, with what a stranger's shows of itself by the processes alone.

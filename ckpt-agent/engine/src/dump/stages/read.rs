@@ -10,10 +10,10 @@ use tracing::field::Empty;
 use tracing::{debug_span, trace};
 
 use super::Quiesced;
-use super::frozen::is_not_inherited;
+use super::frozen::{OfJob, is_not_inherited};
 use super::snapshot::ProcessDump;
 use crate::arch::{Architecture, Current};
-use crate::control_groups::{self, Groups};
+use crate::control_groups;
 use crate::doing::{self, Thing};
 use crate::dump::areas::{Planned, Window, check, check_huge, check_watched, plan};
 use crate::dump::attributes;
@@ -21,6 +21,7 @@ use crate::dump::clocks;
 use crate::dump::collect::Collected;
 use crate::dump::cut_short;
 use crate::dump::inside;
+use crate::dump::login_of;
 use crate::dump::pages::Pagemap;
 use crate::dump::posix_timers;
 use crate::dump::process;
@@ -31,7 +32,9 @@ use crate::dump::snapshot_process::SnapshotProcess;
 use crate::dump::snapshot_processes::{Reading, make_snapshot_processes};
 use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
-use crate::graph::{Clocks, Descriptor, GRAPH_VERSION, IpcObjects, MappedFile, ProcessImage};
+use crate::graph::{
+    Clocks, Descriptor, GRAPH_VERSION, IpcObjects, MappedFile, ProcessAttributes, ProcessImage,
+};
 use crate::inodes::segments;
 use crate::proc::{Mapping, around, read_maps, read_smaps, read_text, root_directory};
 use crate::restore::Identity;
@@ -125,12 +128,12 @@ impl Quiesced {
                 make_snapshot_processes(processes, &readings, &self.context, &self.namespaces)?
             }
         };
-        let groups = self.frozen.own_groups(&self.nodes);
+        let of_job = self.frozen.of_job(&self.nodes);
         let mut dumps = Vec::with_capacity(processes.len());
         for (place, (process, reading)) in processes.iter_mut().zip(readings).enumerate() {
             let copy = snapshot_processes.get(place).map(SnapshotProcess::host_pid);
             let shown_by = copy.unwrap_or(process.host_pid);
-            dumps.push(self.finish_process(process, reading, shown_by, page, &groups)?);
+            dumps.push(self.finish_process(process, reading, shown_by, page, &of_job)?);
         }
         Ok(Read { dumps, snapshot_processes, vdso, clocks, ipc })
     }
@@ -212,7 +215,6 @@ impl Quiesced {
         let mut inside = process::ask_process(&mut remote, moment)?;
         self.namespaces.ask(host_pid, &mut remote)?;
         let before = statuses.first().and_then(|status| status.vmlck).filter(|_| is_first);
-        inside.attributes.login_user = attributes::login_user(host_pid, self.frozen.settings.init);
         inside.attributes.later_locked =
             attributes::later_locked(&mut remote, before, status.vmlck)?;
         let numbers = process::thread_numbers(&statuses, self.frozen.depth)?;
@@ -412,7 +414,7 @@ impl Quiesced {
         reading: Reading,
         snapshot_pid: i32,
         page: u64,
-        groups: &Groups,
+        of_job: &OfJob,
     ) -> Result<ProcessDump> {
         let host_pid = process.host_pid;
         let pid = self.nodes[&host_pid].pid;
@@ -468,7 +470,7 @@ impl Quiesced {
             },
             executable_inside,
             working_directory,
-            control_groups: control_groups::apart(process.leader, groups),
+            control_groups: control_groups::apart(process.leader, &of_job.groups),
             removed_directory: removed.map(|(mode, _)| mode),
             removed_inode: removed.map(|(_, inode)| inode),
             root_directory: root_directory(host_pid)?,
@@ -493,7 +495,10 @@ impl Quiesced {
             limits: process::limits(host_pid)?,
             memory_map,
             auxv,
-            attributes: reading.inside.attributes,
+            attributes: ProcessAttributes {
+                login_user: login_of(host_pid).filter(|user| Some(*user) != of_job.login_user),
+                ..reading.inside.attributes
+            },
             filters: reading.inside.filters,
             areas: Vec::new(),
             pages: Vec::new(),
