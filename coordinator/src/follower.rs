@@ -77,7 +77,7 @@ impl<E: DeserializeOwned> Follower<E> {
                 self.rest.extend(line);
                 parse_line(self.rest.make_contiguous())
             };
-            found.push(entry.ok_or(LogError::Damaged { line: self.lines + found.len() + 1 })?);
+            found.push(entry.entry(self.lines + found.len() + 1)?);
             self.rest.clear();
             rest = after;
         }

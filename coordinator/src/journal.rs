@@ -8,7 +8,8 @@
 //!
 //! `check` is the first 8 bytes of the entry's BLAKE3 hash in hexadecimal. A last line that is cut
 //! off or fails its checksum was being written when the machine stopped: it never counted, and is
-//! removed before the next entry is appended. Damage anywhere else is an error.
+//! removed before the next entry is appended. Damage anywhere else is an error, and so is a whole
+//! line that says what this version does not know: whoever wrote that counted on it.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,6 +37,14 @@ pub enum LogError {
     /// A line that is not the last one is damaged.
     #[error("line {line} of the coordinator's log is damaged")]
     Damaged {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A line is whole, and its entry is none that is known here: a newer version has written it.
+    #[error(
+        "line {line} of the coordinator's log was written by another version of ckptd: use that"
+    )]
+    Unknown {
         /// The line, from 1.
         line: usize,
     },
@@ -83,30 +92,55 @@ fn line_of<E: Serialize>(entry: &E) -> Result<String, serde_json::Error> {
     Ok(format!("{PREFIX}{}{MIDDLE}{entry}}}\n", check_of(&entry)))
 }
 
-/// The entry of a line without its newline; None: it is damaged.
-pub(crate) fn parse_line<E: DeserializeOwned>(line: &[u8]) -> Option<E> {
+/// What a line is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line<E> {
+    /// An entry.
+    Entry(E),
+    /// Whole, but its entry is none that is known here.
+    Unknown,
+    /// Cut off, or otherwise than it was written.
+    Damaged,
+}
+
+impl<E> Line<E> {
+    /// The entry, or what is wrong with this line of a log.
+    pub(crate) fn entry(self, line: usize) -> Result<E, LogError> {
+        match self {
+            Self::Entry(entry) => Ok(entry),
+            Self::Unknown => Err(LogError::Unknown { line }),
+            Self::Damaged => Err(LogError::Damaged { line }),
+        }
+    }
+}
+
+/// Reads a line without its newline.
+pub(crate) fn parse_line<E: DeserializeOwned>(line: &[u8]) -> Line<E> {
+    let Some(entry) = checked(line) else { return Line::Damaged };
+    protocol::json::read(entry.as_bytes()).map_or(Line::Unknown, Line::Entry)
+}
+
+/// The text of a line's entry, where its checksum is right.
+fn checked(line: &[u8]) -> Option<&str> {
     let line = std::str::from_utf8(line).ok()?;
     let rest = line.strip_prefix(PREFIX)?;
     let (check, rest) = rest.split_at_checked(CHECK_LENGTH)?;
     let entry = rest.strip_prefix(MIDDLE)?.strip_suffix('}')?;
-    if check != check_of(entry) {
-        return None;
-    }
-    protocol::json::read(entry.as_bytes()).ok()
+    (check == check_of(entry)).then_some(entry)
 }
 
 /// The entries of a log's text, each with the length of its line.
 ///
 /// # Errors
-/// [`LogError::Damaged`] where a line other than the last is damaged.
+/// [`LogError::Damaged`] where a line other than the last is damaged, [`LogError::Unknown`] where one is of another
+/// version.
 pub(crate) fn entries<E: DeserializeOwned>(text: &[u8]) -> Result<Vec<(E, u64)>, LogError> {
     let mut entries = Vec::new();
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').enumerate().peekable();
     while let Some((index, line)) = lines.next() {
-        match line.strip_suffix(b"\n").and_then(parse_line) {
-            Some(entry) => entries.push((entry, line.len() as u64)),
-            None if lines.peek().is_none() => break,
-            None => return Err(LogError::Damaged { line: index + 1 }),
+        match line.strip_suffix(b"\n").map_or(Line::Damaged, parse_line) {
+            Line::Damaged if lines.peek().is_none() => break,
+            found => entries.push((found.entry(index + 1)?, line.len() as u64)),
         }
     }
     Ok(entries)
@@ -258,5 +292,35 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
         let undone = self.file.set_len(self.length).and_then(|()| self.file.sync_data());
         self.poisoned = undone.is_err();
         LogError::Io { action: "append to", path: self.path.clone(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_version_wrote_is_told_from_what_is_torn() {
+        let known = line_of(&1u32).unwrap();
+        let other = line_of(&"drained").unwrap();
+        let read = |text: &str| entries::<u32>(text.as_bytes());
+        assert_eq!(read(&known).unwrap().len(), 1);
+        let torn = known.clone() + &other[..other.len() - 3];
+        assert_eq!(read(&torn).unwrap().len(), 1);
+        assert!(matches!(read(&(torn + "\n" + &known)), Err(LogError::Damaged { line: 2 })));
+        for text in [known.clone() + &other, known.clone() + &other + &known] {
+            assert!(matches!(read(&text), Err(LogError::Unknown { line: 2 })), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_another_version_wrote_stays_in_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let (mut log, _) = Journal::open(&path, String::from("opened")).unwrap();
+        log.append(&String::from("drained")).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        assert!(matches!(Journal::open(&path, 1u32), Err(LogError::Unknown { line: 1 })));
+        assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 }
