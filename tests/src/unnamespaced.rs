@@ -211,7 +211,10 @@ const NEED_NUMBERS: &[Excuse] = &[
             "zombie",
         ],
     ),
-    ("waits for a child by its number, which may be there at the moment", &["busyfork"]),
+    (
+        "waits for a child by its number, which may be there at the moment",
+        &["busyfork", "writtenpages"],
+    ),
     ("sends a signal to a process by its number", &["signalepoll", "signalmoved", "tcpanswered"]),
     (
         "compares its own number, or a relative's, with that of before",
