@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 
 use super::error::{EngineError, Refusal, Result};
-use super::graph::{Lock, LockKind};
+use super::graph::{LeaseBreak, Lock, LockKind};
 use super::objects::FdInfo;
 
 /// Limit of locks through one description.
@@ -19,8 +19,9 @@ const LIMIT: usize = 100_000;
 /// description. A holder has its number on this machine.
 ///
 /// # Errors
-/// A refusal of delegations, and of leases that are being broken; lines that are not understood.
+/// A refusal of delegations; lines that are not understood.
 pub fn read(info: &FdInfo) -> Result<Vec<Lock>> {
+    let parse = |line| parse(line, info);
     let locks: Result<Vec<Lock>> = info.lines("lock").take(LIMIT + 1).map(parse).collect();
     let locks = locks?;
     if locks.len() > LIMIT {
@@ -80,7 +81,7 @@ fn checked(answer: libc::c_int, fd: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// `1: POSIX  ADVISORY  WRITE 8107 fe:00:10010793 5 14` (proc_locks(5)).
-fn parse(line: &str) -> Result<Lock> {
+fn parse(line: &str, info: &FdInfo) -> Result<Lock> {
     let odd = || EngineError::odd("a lock in fdinfo", line);
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, kind, state, access, holder, _, start, end] = fields.as_slice() else {
@@ -90,19 +91,19 @@ fn parse(line: &str) -> Result<Lock> {
         "FLOCK" => LockKind::Flock,
         "OFDLCK" => LockKind::Description,
         "POSIX" => LockKind::Process,
-        "LEASE" if *state == "ACTIVE" => LockKind::Lease,
-        "LEASE" => {
-            let what = "a lease on a file that somebody else is about to open";
-            return Err(Refusal::passing(what, "give it up with F_UNLCK").into());
-        }
+        "LEASE" => LockKind::Lease,
         "DELEG" => {
             return Err(Refusal::new("a delegation of a file", "give it up with F_UNLCK").into());
         }
         _ => return Err(odd()),
     };
-    let exclusive = match *access {
-        "WRITE" => true,
-        "READ" => false,
+    // Of a lease that is being broken, this is what its holder is asked to keep.
+    let (exclusive, broken) = match (kind, *state, *access) {
+        (LockKind::Lease, "BREAKING", "READ") => (true, Some(LeaseBreak::ToShared)),
+        (LockKind::Lease, "BREAKING", "UNLCK") => (may_write(info), Some(LeaseBreak::ToNothing)),
+        (LockKind::Lease, state, _) if state != "ACTIVE" => return Err(odd()),
+        (_, _, "WRITE") => (true, None),
+        (_, _, "READ") => (false, None),
         _ => return Err(odd()),
     };
     let start: u64 = start.parse().map_err(|_| odd())?;
@@ -118,7 +119,15 @@ fn parse(line: &str) -> Result<Lock> {
     // 0: it has ended (locks_translate_pid()).
     let holder =
         (kind == LockKind::Flock).then(|| holder.parse().map_err(|_| odd())).transpose()?;
-    Ok(Lock { kind, exclusive, start, length, holder: holder.filter(|holder| *holder > 0) })
+    let holder = holder.filter(|holder| *holder > 0);
+    Ok(Lock { kind, exclusive, start, length, holder, broken })
+}
+
+/// Whether a description may write: then its lease is one for writing (fs/locks.c, check_conflicting_open()). One that may
+/// only read has either kind; as it is about to lose it, that makes no difference any more.
+fn may_write(info: &FdInfo) -> bool {
+    let flags = info.get("flags").and_then(|flags| libc::c_int::from_str_radix(flags, 8).ok());
+    flags.is_some_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
 }
 
 #[cfg(test)]
@@ -142,6 +151,7 @@ mod tests {
                     start: 0,
                     length: 0,
                     holder: Some(8107),
+                    broken: None,
                 },
                 Lock {
                     kind: LockKind::Process,
@@ -149,15 +159,32 @@ mod tests {
                     start: 5,
                     length: 10,
                     holder: None,
+                    broken: None,
                 },
             ]
         );
         let leased = FdInfo::parse("lock:\t1: LEASE  ACTIVE    WRITE 1 fe:00:1 0 EOF".into());
-        let lease =
-            Lock { kind: LockKind::Lease, exclusive: true, start: 0, length: 0, holder: None };
+        let lease = Lock {
+            kind: LockKind::Lease,
+            exclusive: true,
+            start: 0,
+            length: 0,
+            holder: None,
+            broken: None,
+        };
         assert_eq!(read(&leased).unwrap(), [lease]);
+        let breaking = |flags: &str, access: &str| {
+            let text =
+                format!("flags:\t{flags}\nlock:\t1: LEASE  BREAKING  {access} 1 fe:00:1 0 EOF");
+            read(&FdInfo::parse(text)).unwrap().remove(0)
+        };
+        let broken = |broken, exclusive| Lock { broken: Some(broken), exclusive, ..lease };
+        assert_eq!(breaking("0100002", "READ"), broken(LeaseBreak::ToShared, true));
+        assert_eq!(breaking("0100002", "UNLCK"), broken(LeaseBreak::ToNothing, true));
+        assert_eq!(breaking("0100000", "UNLCK"), broken(LeaseBreak::ToNothing, false));
         for bad in [
-            "lock: 1: LEASE  BREAKING  READ 1 fe:00:1 0 EOF",
+            "lock: 1: LEASE  BREAKING  WRITE 1 fe:00:1 0 EOF",
+            "lock: 1: LEASE  BREAKER   READ 1 fe:00:1 0 EOF",
             "lock: 1: DELEG  ACTIVE    READ 1 fe:00:1 0 EOF",
             "lock: 1: POSIX  ADVISORY  READ 1 fe:00:1 9 3",
             "lock: nonsense",

@@ -89,6 +89,19 @@ pub struct Lock {
     /// Of [`LockKind::Flock`]: the process that took it, which /proc/locks names. It may have ended, or closed the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Pid>,
+    /// Of [`LockKind::Lease`], where somebody waits for it: its holder was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<LeaseBreak>,
+}
+
+/// What the holder of a lease is asked to keep of it (fs/locks.c, target_leasetype()).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseBreak {
+    /// One for reading: somebody wants to read the file.
+    ToShared,
+    /// Nothing: somebody wants to change it.
+    ToNothing,
 }
 
 /// Kinds of file locks.

@@ -26,7 +26,9 @@ pub use area::{Advice, Area, Backing, MappedFile, Protection, Watched};
 pub use attributes::{Dispatch, MemoryPolicy, ProcessAttributes, Schedule, ThreadAttributes};
 pub use blob::{Blob, BlobId, Span};
 pub use extended::ExtendedAttribute;
-pub use file::{Descriptor, FileId, Inside, Lock, LockKind, OpenFile, Owner, OwnerKind};
+pub use file::{
+    Descriptor, FileId, Inside, LeaseBreak, Lock, LockKind, OpenFile, Owner, OwnerKind,
+};
 pub use folder::{EntryKind, FolderEntry, WholeFolder};
 pub use hex::{from_hex, from_sparse_hex, to_hex, to_sparse_hex};
 pub use inode::{CarriedInode, InodeId, Origin};

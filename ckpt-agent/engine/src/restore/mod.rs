@@ -239,7 +239,8 @@ pub fn restore(
         let _acting = act_as_user(context)?;
         watch_again(&image.graph.files, context)?;
     }
-    told::put_all(image, &processes, context, &numbers)?;
+    let told = told::put_all(image, &processes, context, &numbers)?;
+    context.warnings.extend(told);
     context.warnings.extend(numbers.warning(&processes));
     let mut feeder = context.feeder.take_if(|feeder| feeder.has_any());
     if let Some(feeder) = &mut feeder {

@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::Mode;
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{FileId, LockKind, OpenFile};
+use super::super::graph::{FileId, LeaseBreak, LockKind, OpenFile};
 use super::super::objects::RestoreContext;
 use super::super::sys::dup3::dup3;
 use super::super::sys::owner::{FileOwner, set_file_owner};
@@ -32,7 +33,7 @@ pub fn refuse_rehearsal(files: &[OpenFile]) -> Result<()> {
     }
 }
 
-/// Puts owners, O_ASYNC and leases on descriptions.
+/// Puts owners, O_ASYNC and leases on descriptions. Returns lines for the user about what is otherwise than it was.
 ///
 /// # Errors
 /// [`EngineError::Unfit`] where another process has a file open that a lease is for; failed calls.
@@ -41,7 +42,8 @@ pub(super) fn put_all(
     processes: &Processes,
     context: &RestoreContext<'_>,
     numbers: &Numbers,
-) -> Result<()> {
+) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
     for (index, file) in image.graph.files.iter().enumerate() {
         let id = FileId(index as u32);
         if !context.needs(id) {
@@ -73,14 +75,23 @@ pub(super) fn put_all(
         }
         if let Some(lease) = lease {
             take(fd, lease.exclusive)?;
-            if owner.is_none() {
+            let signal = file.owner.map_or(0, |owner| owner.signal);
+            let belongs_to = |owner| {
+                set_file_owner(&fd, owner, signal)
+                    .map_err(|errno| EngineError::system("fcntl", "F_SETOWN_EX", errno))
+            };
+            if owner.is_none() || lease.broken.is_some() {
                 // It was made this process's, where it was nobody's (fs/locks.c, lease_setup()).
-                set_file_owner(&fd, NOBODY, file.owner.map_or(0, |owner| owner.signal))
-                    .map_err(|errno| EngineError::system("fcntl", "F_SETOWN_EX", errno))?;
+                belongs_to(NOBODY)?;
+            }
+            if let Some(broken) = lease.broken {
+                // The holder was told before the checkpoint; whether it has heard is in its pending signals.
+                lines.extend(break_again(fd, broken)?);
+                owner.map_or(Ok(()), |(owner, _)| belongs_to(owner))?;
             }
         }
     }
-    Ok(())
+    Ok(lines)
 }
 
 /// The number by which the first of its holders knows a description.
@@ -144,13 +155,38 @@ fn tell(fd: BorrowedFd<'_>) -> Result<()> {
     fcntl(fd, FcntlArg::F_SETFL(flags)).map_err(failed("F_SETFL")).map(drop)
 }
 
+/// Asks for the file of a lease as somebody did before the checkpoint, without waiting for an answer. The holder has all of
+/// the machine's time for that again (/proc/sys/fs/lease-break-time). Returns a line for the user where that is forbidden here.
+fn break_again(fd: BorrowedFd<'_>, broken: LeaseBreak) -> Result<Option<String>> {
+    let access = match broken {
+        LeaseBreak::ToShared => OFlag::O_RDONLY,
+        LeaseBreak::ToNothing => OFlag::O_WRONLY,
+    };
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = access | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    match nix::fcntl::open(path.as_str(), flags, Mode::empty()) {
+        Err(Errno::EWOULDBLOCK) => Ok(None),
+        Err(errno @ (Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ETXTBSY)) => {
+            let (path, why) = (shown(fd), errno.desc());
+            Ok(Some(format!("the lease on {path}, which was being broken, is whole again ({why})")))
+        }
+        Err(errno) => Err(EngineError::system("open", shown(fd), errno)),
+        Ok(_) => Err(EngineError::odd("a lease", "nobody has to wait for it")),
+    }
+}
+
+/// The path of what a descriptor has open.
+fn shown(fd: BorrowedFd<'_>) -> String {
+    let shown = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    shown.map_or_else(|_| "a file".to_owned(), |path| path.display().to_string())
+}
+
 fn take(fd: BorrowedFd<'_>, exclusive: bool) -> Result<()> {
     let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
     // SAFETY: takes numbers only.
     let answer = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::c_int::from(kind)) };
     let Err(errno) = Errno::result(answer) else { return Ok(()) };
-    let shown = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    let shown = shown.map_or_else(|_| "a file".to_owned(), |path| path.display().to_string());
+    let shown = shown(fd);
     Err(match errno {
         Errno::EAGAIN => EngineError::Unfit {
             what: format!("the lease on {shown} cannot be taken: another process has it open"),

@@ -34,7 +34,14 @@ fn locks_of_descriptions_move_to_the_new_ones() {
     let (ranges, whole, shared) = (open().unwrap(), open().unwrap(), open().unwrap());
     fcntl(&ranges, FcntlArg::F_OFD_SETLK(&range(libc::F_WRLCK, 5, 10))).unwrap();
     fcntl(&ranges, FcntlArg::F_OFD_SETLK(&range(libc::F_RDLCK, 100, 0))).unwrap();
-    let flock = Lock { kind: LockKind::Flock, exclusive: false, start: 0, length: 0, holder: None };
+    let flock = Lock {
+        kind: LockKind::Flock,
+        exclusive: false,
+        start: 0,
+        length: 0,
+        holder: None,
+        broken: None,
+    };
     locks::restore_of_description(whole.as_fd(), &flock).unwrap();
     locks::restore_of_description(shared.as_fd(), &flock).unwrap();
     let image = dump(&[&ranges, &whole, &shared]).unwrap();
@@ -56,8 +63,14 @@ fn locks_of_a_process_are_seen() {
     let file = File::create(folder.path().join("locked")).unwrap();
     fcntl(&file, FcntlArg::F_SETLK(&range(libc::F_WRLCK, 7, 3))).unwrap();
     let found = shown(&file);
-    let expected =
-        Lock { kind: LockKind::Process, exclusive: true, start: 7, length: 3, holder: None };
+    let expected = Lock {
+        kind: LockKind::Process,
+        exclusive: true,
+        start: 7,
+        length: 3,
+        holder: None,
+        broken: None,
+    };
     assert_eq!(found, [expected]);
     fcntl(&file, FcntlArg::F_SETLK(&range(libc::F_UNLCK, 0, 0))).unwrap();
     assert_eq!(shown(&file), []);
@@ -74,7 +87,13 @@ fn leases_are_seen_whoever_took_them() {
     lease.arg("-c").arg("import fcntl; fcntl.fcntl(0, fcntl.F_SETLEASE, fcntl.F_RDLCK)");
     let status = lease.stdin(file.try_clone().unwrap()).status().unwrap();
     assert!(status.success());
-    let expected =
-        Lock { kind: LockKind::Lease, exclusive: false, start: 0, length: 0, holder: None };
+    let expected = Lock {
+        kind: LockKind::Lease,
+        exclusive: false,
+        start: 0,
+        length: 0,
+        holder: None,
+        broken: None,
+    };
     assert_eq!(shown(&file), [expected]);
 }
