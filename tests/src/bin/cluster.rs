@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ckptd_tests::cluster::demo;
-use ckptd_tests::cluster::suite::{self, Case, Stage};
+use ckptd_tests::cluster::suite::{self, Case, Company, Stage};
 use ckptd_tests::workspace::Workspace;
 use clap::Parser;
 
@@ -85,18 +85,17 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         return faults(&workspace, &stage, options);
     }
     let began = Instant::now();
-    let (light, heavy): (VecDeque<_>, VecDeque<_>) =
-        cases.iter().flat_map(|case| std::iter::repeat_n(case, options.times)).partition(light);
+    let all = cases.iter().flat_map(|case| std::iter::repeat_n(case, options.times));
     let score = Mutex::new(Score::default());
-    // Cases that mostly wait, three side by side, each with a cluster of its own; then one after the other
-    // those that keep all cores busy.
-    let light = Mutex::new(light);
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| lane(&light, &stage, &score));
-        }
-    });
-    lane(&Mutex::new(heavy), &stage, &score);
+    for company in Company::ALL {
+        let of_company = all.clone().filter(|case| suite::company(case.name) == company);
+        let waiting = Mutex::new(of_company.collect::<VecDeque<_>>());
+        std::thread::scope(|scope| {
+            for _ in 0..company.lanes() {
+                scope.spawn(|| lane(&waiting, &stage, &score));
+            }
+        });
+    }
     let Score { passed, failed } = *held(&score);
     println!(
         "{passed} passed, {failed} failed; the cluster took {:.1} s",
@@ -218,11 +217,6 @@ impl Passed {
 struct Score {
     passed: usize,
     failed: usize,
-}
-
-/// Whether a case may share the machine with another one.
-fn light(case: &&Case) -> bool {
-    suite::light(case.name)
 }
 
 /// Runs cases until none is left.

@@ -100,8 +100,33 @@ pub fn all() -> Vec<Case> {
     .collect()
 }
 
-/// Those of files whose other tests measure, or keep all cores busy by ranks that compute until they are told to end.
-const LIGHT: &[&str] = &[
+/// How much of the machine a test leaves to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Company {
+    /// It waits for events most of the time.
+    Waits,
+    /// Its ranks compute until the job ends or they are told to end.
+    Computes,
+    /// It measures speeds, or counts on cores that nobody else uses.
+    Measures,
+}
+
+impl Company {
+    /// All of them, in the order in which their tests run.
+    pub const ALL: [Self; 3] = [Self::Waits, Self::Computes, Self::Measures];
+
+    /// How many of such tests run side by side, each on a cluster of its own.
+    pub fn lanes(self) -> usize {
+        match self {
+            Self::Waits => 3,
+            Self::Computes => 2,
+            Self::Measures => 1,
+        }
+    }
+}
+
+/// Those that wait, of files whose other tests do not.
+const WAITING: &[&str] = &[
     "agent-with-capabilities",
     "audit",
     "careless-end",
@@ -129,9 +154,14 @@ const LIGHT: &[&str] = &[
     "users",
 ];
 
-/// Whether a test may run beside another one: it waits for events most of the time, and measures no speed.
-pub fn light(name: &str) -> bool {
-    let files = [
+/// Those that measure, of files whose other tests do not.
+const MEASURING: &[&str] = &["cpu-baseline"];
+
+/// How much of the machine a test leaves to others.
+pub fn company(name: &str) -> Company {
+    let one_of =
+        |files: &[&[Case]]| files.iter().copied().flatten().any(|case| case.name == name);
+    let waiting = [
         rows::CASES,
         tree::CASES,
         phones::CASES,
@@ -139,8 +169,17 @@ pub fn light(name: &str) -> bool {
         images::CASES,
         discovery::CASES,
         dmtcp::CASES,
+        slurm::CASES,
+        slurm_ends::CASES,
+        slurm_store::CASES,
     ];
-    LIGHT.contains(&name) || files.into_iter().flatten().any(|case| case.name == name)
+    if MEASURING.contains(&name) || one_of(&[speeds::CASES]) {
+        Company::Measures
+    } else if WAITING.contains(&name) || one_of(&waiting) {
+        Company::Waits
+    } else {
+        Company::Computes
+    }
 }
 
 impl Case {
