@@ -119,8 +119,7 @@ impl Company {
     pub fn lanes(self) -> usize {
         match self {
             Self::Waits => 3,
-            Self::Computes => 2,
-            Self::Measures => 1,
+            Self::Computes | Self::Measures => 1,
         }
     }
 }
@@ -159,8 +158,7 @@ const MEASURING: &[&str] = &["cpu-baseline"];
 
 /// How much of the machine a test leaves to others.
 pub fn company(name: &str) -> Company {
-    let one_of =
-        |files: &[&[Case]]| files.iter().copied().flatten().any(|case| case.name == name);
+    let one_of = |files: &[&[Case]]| files.iter().copied().flatten().any(|case| case.name == name);
     let waiting = [
         rows::CASES,
         tree::CASES,
