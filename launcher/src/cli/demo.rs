@@ -9,10 +9,7 @@ use std::path::PathBuf;
 pub enum DemoPart {
     /// Make the namespaces around everything, and wait for the end of what is in them.
     #[command(hide = true)]
-    Stage {
-        /// An empty folder, over which the files of the demonstration lie.
-        folder: PathBuf,
-    },
+    Stage,
     /// Show it: the first process in these namespaces.
     #[command(hide = true)]
     Play {

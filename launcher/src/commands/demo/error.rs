@@ -43,6 +43,9 @@ pub enum DemoError {
         /// Why not.
         cause: io::Error,
     },
+    /// There is no folder over which its files could lie.
+    #[error("find a place for its files: there is none of /mnt, /srv, /media and /run")]
+    NoPlace,
     /// What it shows can't be written.
     #[error("write to standard output: {0}")]
     Output(io::Error),

@@ -16,13 +16,15 @@ pub const NAME: &str = "queens";
 pub const WORKERS: usize = 2;
 /// How long anything of it may take.
 const LIMIT: Duration = Duration::from_secs(60);
+/// What lines of ckptd's own begin with.
+const OF_CKPTD: &str = "ckptd: ";
 /// The longest line of it that is read, in bytes.
 const MAX_LINE: u64 = 4096;
 
 /// What is said on standard output or error, line by line.
 enum Said {
     Job(String),
-    Ckptd(String),
+    Errors(String),
 }
 
 /// The job.
@@ -57,7 +59,7 @@ impl Job {
         let mut run = command.spawn().map_err(failed)?;
         let (sender, lines) = channel();
         read(run.stdout.take(), sender.clone(), Said::Job);
-        read(run.stderr.take(), sender, Said::Ckptd);
+        read(run.stderr.take(), sender, Said::Errors);
         Ok(Self { command: told, run, lines, last: String::new(), errors: String::new() })
     }
 
@@ -96,23 +98,41 @@ impl Job {
     fn shows(&mut self, until: Instant, what: &'static str) -> Result<bool, DemoError> {
         let left = until.saturating_duration_since(Instant::now());
         let line = match self.lines.recv_timeout(left) {
-            Ok(Said::Job(line)) => {
-                self.last.clone_from(&line);
-                format!("   | {line}\n")
-            }
-            Ok(Said::Ckptd(line)) => {
-                self.errors.clone_from(&line);
-                format!("   {line}\n")
-            }
+            Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => return Ok(false),
             Err(RecvTimeoutError::Timeout) => {
                 return Err(DemoError::Late { what, limit_s: LIMIT.as_secs() });
             }
         };
+        self.show(line).map(|()| true)
+    }
+
+    /// Shows what it has said by now.
+    ///
+    /// # Errors
+    /// Where that can't be written.
+    pub fn shows_what_came(&mut self) -> Result<(), DemoError> {
+        while let Ok(line) = self.lines.try_recv() {
+            self.show(line)?;
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, said: Said) -> Result<(), DemoError> {
+        let line = match said {
+            Said::Job(line) => {
+                self.last.clone_from(&line);
+                format!("   | {line}\n")
+            }
+            Said::Errors(line) => {
+                self.errors.clone_from(&line);
+                // The job's own, and what ckptd says of it.
+                let edge = if line.starts_with(OF_CKPTD) { "" } else { "| " };
+                format!("   {edge}{line}\n")
+            }
+        };
         let mut out = io::stdout().lock();
-        let shown = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-        shown.map_err(DemoError::Output)?;
-        Ok(true)
+        out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(DemoError::Output)
     }
 
     fn status(&mut self) -> Result<i32, DemoError> {

@@ -53,25 +53,24 @@ pub fn perform() -> Result<u8, Failure> {
 /// Is one of its parts.
 pub fn part(part: DemoPart) -> Result<u8, Failure> {
     let done = match part {
-        DemoPart::Stage { folder } => stage::perform(&folder),
+        DemoPart::Stage => stage::perform(),
         DemoPart::Play { folder, account } => play::perform(&folder, account).map(|()| 0),
         DemoPart::Machine { name, address, folder, account } => {
             // What goes wrong is told by whoever has started it.
             return Ok(inside::machine(&name, address, &folder, account));
         }
         DemoPart::First { folder, account } => return Ok(inside::first(&folder, account)),
-        DemoPart::Queens { machines } => program::lead(&machines).map(|()| 0),
-        DemoPart::Worker { number, job } => program::work(number, &job).map(|()| 0),
+        // A program like any other, which says so itself.
+        DemoPart::Queens { machines } => return Ok(program::lead(&machines)),
+        DemoPart::Worker { number, job } => return Ok(program::work(number, &job)),
     };
     done.map_err(Failure::from)
 }
 
 fn show() -> Result<u8, DemoError> {
     let mut interrupts = Interrupts::hold().map_err(|error| DemoError::Held(error.to_string()))?;
-    let folder = tempfile::Builder::new().prefix("ckptd-demo-").tempdir();
-    let folder = folder.map_err(DemoError::system("make a folder for it"))?;
     let mut command = own("stage")?;
-    command.arg(folder.path()).stdin(Stdio::piped());
+    command.stdin(Stdio::piped());
     command.env_remove("CKPTD_DIR").env_remove("CKPTD_NAMESPACES");
     // Signals stay held up in all that is behind it: they mean something here alone.
     let mut stage = command.spawn().map_err(DemoError::system("start a part of it"))?;
@@ -79,7 +78,6 @@ fn show() -> Result<u8, DemoError> {
     // The end of its input ends it, in whatever way this process ends.
     drop(stage.stdin.take());
     let status = stage.wait().map_err(DemoError::system("wait for it"))?;
-    folder.close().map_err(DemoError::system("remove its folder"))?;
     match came {
         Some(signal) => {
             eprintln!("\nckptd: the demonstration was interrupted; nothing of it is left");
@@ -110,7 +108,7 @@ fn own(part: &str) -> Result<Command, DemoError> {
 /// This executable in a group of its own, to which no terminal sends signals.
 fn apart() -> Result<Command, DemoError> {
     let mut command = ckptd()?;
-    command.process_group(0);
+    command.process_group(0).current_dir("/");
     Ok(command)
 }
 

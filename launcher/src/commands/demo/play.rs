@@ -30,7 +30,7 @@ pub fn perform(folder: &Path, account: Account) -> Result<(), DemoError> {
     let (coordinator, mut machines) = make_machines(folder, account)?;
     let mut job = run_job(&machines)?;
     take_checkpoint(&coordinator, &mut job, &machines)?;
-    lose_machine(&coordinator, &mut machines)?;
+    lose_machine(&coordinator, &mut job, &mut machines)?;
     step(5, "The job goes on, and does again what it had done since the checkpoint.")?;
     job.must_be_right()?;
     let took = began.elapsed().as_secs();
@@ -141,10 +141,15 @@ fn take_checkpoint(
         ))?;
     }
     show_places(&status, machines, None)?;
+    say("\n")?;
     job.shows_until(program::PROGRESS, "the job had gone on")
 }
 
-fn lose_machine(coordinator: &Coordinator, machines: &mut Vec<Machine>) -> Result<(), DemoError> {
+fn lose_machine(
+    coordinator: &Coordinator,
+    job: &mut Job,
+    machines: &mut Vec<Machine>,
+) -> Result<(), DemoError> {
     let Some(lost) = machines.pop() else { return Ok(()) };
     let name = lost.name.clone();
     step(
@@ -156,6 +161,7 @@ fn lose_machine(coordinator: &Coordinator, machines: &mut Vec<Machine>) -> Resul
         "   The coordinator waits {GRACE} s for a word of it, and brings its processes back elsewhere.\n"
     ))?;
     let status = until("the job did not go on", || {
+        job.shows_what_came()?;
         let status = coordinator.job(job::NAME)?;
         Ok(status.recovered_ms().is_some().then_some(status))
     })?;
@@ -173,7 +179,7 @@ fn show_places(
     let alive = machines.iter().map(|machine| Frame { name: machine.name.clone(), is_dead: false });
     let dead = dead.map(|name| Frame { name, is_dead: true });
     let frames: Vec<Frame> = alive.chain(dead).collect();
-    say(&format!("{}\n", picture(&frames, &status.places())))
+    say(&picture(&frames, &status.places()))
 }
 
 /// Waits until something is there.

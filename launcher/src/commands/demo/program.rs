@@ -47,8 +47,23 @@ fn result(ways: u64) -> String {
 /// What it says of how far it is.
 pub const PROGRESS: &str = "pieces of the work are done";
 
-/// Starts a worker on each of these machines, and leads them.
-pub fn lead(machines: &[String]) -> Result<(), DemoError> {
+/// Starts a worker on each of these machines, and leads them; the exit status.
+pub fn lead(machines: &[String]) -> u8 {
+    ended(LEADER, do_all(machines))
+}
+
+fn ended(name: &str, done: Result<(), DemoError>) -> u8 {
+    match done {
+        Ok(()) => 0,
+        Err(error) => {
+            // Nobody may be there to read it.
+            let _ = writeln!(io::stderr(), "{name}: {error}");
+            1
+        }
+    }
+}
+
+fn do_all(machines: &[String]) -> Result<(), DemoError> {
     let failed = |what| DemoError::system::<io::Error>(what);
     call_itself(LEADER);
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed("listen"))?;
@@ -193,10 +208,11 @@ fn end(worker: &mut Child) -> Result<(), DemoError> {
     }
 }
 
-/// Does pieces of the work until there are no more.
-pub fn work(number: usize, job: &str) -> Result<(), DemoError> {
-    call_itself(&format!("{WORKER}{number}"));
-    serve_leader(number, job).map_err(DemoError::system("work"))
+/// Does pieces of the work until there are no more; the exit status.
+pub fn work(number: usize, job: &str) -> u8 {
+    let name = format!("{WORKER}{number}");
+    call_itself(&name);
+    ended(&name, serve_leader(number, job).map_err(DemoError::system("work")))
 }
 
 fn serve_leader(number: usize, job: &str) -> io::Result<()> {

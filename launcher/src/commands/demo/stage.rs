@@ -2,16 +2,18 @@
 //! end, however that comes about.
 
 use super::error::DemoError;
-use super::{account_option, own};
-use crate::EXIT_FAILED;
+use super::{PART, account_option};
+use crate::{EXIT_FAILED, INNER_CALL};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Where numbers of users have names. An agent asks for that of its own user, which may be known to a directory service alone.
 const USERS: &str = "/etc/passwd";
@@ -20,13 +22,24 @@ const GROUPS: &str = "/etc/group";
 /// What the user and the group are called there.
 const NAME: &str = "demo";
 
+/// Folders of which one is there on every machine, and in which nothing lies that the demonstration needs. What is below /tmp
+/// would travel with the images of the job, its program included.
+const PLACES: [&str; 4] = ["/mnt", "/srv", "/media", "/run"];
+/// This executable there, wherever it lies outside.
+const PROGRAM: &str = "ckptd";
+/// The folder for temporary files there.
+const TEMPORARY: &str = "tmp";
+
 /// Enters the namespaces, has everything done in them, and waits for its end: the exit status.
-pub fn perform(folder: &Path) -> Result<u8, DemoError> {
+pub fn perform() -> Result<u8, DemoError> {
     let (user, group) = (Uid::effective(), Gid::effective());
     enter(user, group)?;
-    files(folder)?;
-    let mut command = own("play")?;
-    command.arg(folder).stdin(Stdio::inherit());
+    let place = PLACES.iter().map(Path::new).find(|place| place.is_dir());
+    let folder = place.ok_or(DemoError::NoPlace)?;
+    let program = files(folder)?;
+    let mut command = Command::new(program);
+    command.args([PART, "play"]).arg(folder).stdin(Stdio::inherit());
+    command.env(INNER_CALL, "1").env("TMPDIR", folder.join(TEMPORARY));
     if !user.is_root() {
         name_user(folder, user, group)?;
         command.args(account_option(Some((user.as_raw(), group.as_raw()))));
@@ -61,14 +74,25 @@ fn powerless<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> DemoEr
     move |cause| DemoError::Powerless { what, cause: cause.into() }
 }
 
-/// Files of the demonstration are in memory that only these namespaces have.
-fn files(folder: &Path) -> Result<(), DemoError> {
+/// Files of the demonstration are in memory that only these namespaces have; the executable there.
+fn files(folder: &Path) -> Result<PathBuf, DemoError> {
+    let own = std::env::current_exe().map_err(DemoError::system("find ckptd"))?;
+    let own = File::options().read(true).custom_flags(nix::libc::O_PATH).open(own);
+    let own = own.map_err(DemoError::system("open ckptd"))?;
     let none = None::<&str>;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(none, "/", none, private, none).map_err(powerless("mount something of its own"))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some("mode=0755"))
-        .map_err(powerless("mount memory for its files"))
+        .map_err(powerless("mount memory for its files"))?;
+    let program = folder.join(PROGRAM);
+    fs::create_dir(folder.join(TEMPORARY))
+        .and_then(|()| File::create(&program).map(drop))
+        .map_err(DemoError::system("write a file of its own"))?;
+    let from = format!("/proc/self/fd/{}", own.as_raw_fd());
+    mount(Some(from.as_str()), &program, none, MsFlags::MS_BIND, none)
+        .map_err(powerless("mount ckptd among its files"))?;
+    Ok(program)
 }
 
 /// Gives the user a name inside.

@@ -102,9 +102,10 @@ impl Pen {
             return;
         }
         // Too wide for columns: a paragraph for each row.
-        for row in rows.iter().skip(1) {
-            let text = row.iter().filter(|cell| !cell.is_empty()).cloned().collect::<Vec<_>>();
-            self.put(&wrapped(&text.join("; "), "- ", "  ", self.width));
+        let Some((heading, rows)) = rows.split_first() else { return };
+        for row in rows {
+            let text = labelled(heading, row);
+            self.put(&wrapped(&text, "- ", "  ", self.width));
         }
     }
 
@@ -118,6 +119,16 @@ impl Pen {
             self.out.push('\n');
         }
     }
+}
+
+/// The cells of a row as text, each but the first with what stands above it.
+fn labelled(heading: &[String], row: &[String]) -> String {
+    let cells = row.iter().enumerate().filter(|(_, cell)| !cell.is_empty());
+    let cells = cells.map(|(column, cell)| match heading.get(column).filter(|_| column > 0) {
+        Some(label) if !label.is_empty() => format!("{label}: {cell}"),
+        _ => cell.clone(),
+    });
+    cells.collect::<Vec<_>>().join("; ")
 }
 
 /// The mark of an item of a list, and its text.
@@ -160,15 +171,16 @@ fn wrapped(text: &str, first: &str, next: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Without the marks of links, emphasis and code, but within code.
+/// Without the marks of links and emphasis. Code of several words is quoted.
 fn plain(text: &str) -> String {
     let pieces = text.split('`').enumerate();
     let pieces = pieces.map(|(index, piece)| match index % 2 {
-        0 => without_links(piece).replace("**", "").replace('*', ""),
-        _ => format!("`{piece}`"),
+        0 => piece.replace('*', ""),
+        _ if piece.contains(' ') => format!("'{piece}'"),
+        _ => piece.to_owned(),
     });
-    // A link around code is still in pieces here.
-    without_links(&pieces.collect::<String>()).replace('`', "")
+    // A link may be around code.
+    without_links(&pieces.collect::<String>())
 }
 
 /// `[text](target)` becomes its text.
@@ -230,7 +242,7 @@ mod tests {
         let markdown = "| a | b |\n|---|---|\n| one | two \\| 2 |\n";
         assert_eq!(page(markdown, 40, false), "a    b\none  two | 2\n");
         let wide = format!("| a | b |\n|---|---|\n| one | {} |\n", "word ".repeat(20).trim());
-        assert!(page(&wide, 30, false).starts_with("- one; word word"));
+        assert!(page(&wide, 30, false).starts_with("- one; b: word word"));
     }
 
     #[test]

@@ -77,11 +77,7 @@ pub fn interrupted(stage: &Stage) -> Result<(), Failure> {
         if signal == Signal::SIGKILL {
             running.wait_for(RUNS)?;
             running.kill()?;
-            stage.expect_gone()?;
-            // Nobody is left who could remove the folder, which is empty.
-            for folder in own(fs::read_dir(temporary(stage)?))?.flatten() {
-                own(fs::remove_dir(folder.path()))?;
-            }
+            nothing_is_left(stage)?;
             continue;
         }
         running.signal(signal)?;
