@@ -19,8 +19,8 @@ pub enum ConfigCommand {
     ///   spare = 1
     ///
     /// Before both hold environment variables such as CKPTD_RUN_INTERVAL=5m, and before all the
-    /// command line. What is wrong is refused by the command that it concerns. 'ckptd rsh' reads
-    /// none of it.
+    /// command line. What is wrong is refused by the command that it concerns. 'ckptd rsh', help
+    /// and demo read none of it.
     #[command(
         verbatim_doc_comment,
         after_long_help = "\

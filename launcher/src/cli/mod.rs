@@ -2,6 +2,7 @@
 //!
 //! - `archives`: what export and import take.
 //! - `config`: what config takes.
+//! - `demo`: the parts of the demonstration.
 //! - `jobs`: what run and restart take, and the settings of jobs.
 //! - `listings`: what the commands that list and show take.
 //! - `members`: what the commands about a cluster's members take.
@@ -11,6 +12,8 @@
 mod archives;
 #[cfg(feature = "configuration")]
 mod config;
+#[cfg(feature = "demo")]
+mod demo;
 mod jobs;
 mod listings;
 mod members;
@@ -21,6 +24,8 @@ mod values;
 pub use archives::{ExportArguments, ImportArguments, RecipientArguments};
 #[cfg(feature = "configuration")]
 pub use config::ConfigCommand;
+#[cfg(feature = "demo")]
+pub use demo::DemoPart;
 pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,
     JobOptions, Placement, RestartArguments, RunArguments, THEN_EXIT,
@@ -43,8 +48,10 @@ use std::time::Duration;
 /// after a crash.
 #[derive(Debug, Parser)]
 #[command(name = "ckptd", version, max_term_width = 100, arg_required_else_help = true)]
+#[cfg_attr(feature = "manual", command(disable_help_subcommand = true))]
 #[command(after_long_help = "\
 Examples:
+  ckptd demo                            see a job survive the loss of a machine, in half a minute
   ckptd run mpirun -np 4 ./nqueens 15   run a job, with a checkpoint every 30 seconds
   ckptd status                          how the jobs are
   ckptd restart latest                  go on from the newest checkpoint, after a crash
@@ -367,6 +374,38 @@ Examples:
         job: String,
         /// What the file on standard output is called.
         file: PathBuf,
+    },
+    /// Show on this machine alone how a job survives the loss of a machine, in half a minute.
+    ///
+    /// Three machines are made of namespaces, each with processes and a network of its own, and joined to a cluster. A job
+    /// runs on all three, a checkpoint is taken, and one machine is killed with all that runs there. Nothing but this
+    /// executable is needed: no MPI, and no root where the kernel allows user namespaces. Nothing outside of the namespaces
+    /// is changed, and nothing is left, also after Ctrl-C.
+    #[cfg(feature = "demo")]
+    #[command(after_long_help = "\
+Example:
+  ckptd demo
+
+Exit status: 0 if the job came to the right answer; 128+N after signal N; 125 where this machine does not allow it, with \
+what is missing, or where anything went wrong.")]
+    Demo,
+    /// What the demonstration consists of.
+    #[cfg(feature = "demo")]
+    #[command(hide = true, subcommand)]
+    DemoPart(DemoPart),
+    /// Explain a command or a topic; without either, list them.
+    ///
+    /// Topics are pages of the manual. Where standard output is a terminal they are shown by $PAGER, else printed.
+    #[cfg(feature = "manual")]
+    #[command(after_long_help = "\
+Examples:
+  ckptd help                            the commands and the topics
+  ckptd help run                        the options of a command, as 'ckptd run --help'
+  ckptd help troubleshooting            a topic")]
+    Help {
+        /// The command, such as run or 'slurm run', or the topic.
+        #[arg(value_name = "COMMAND|TOPIC")]
+        words: Vec<String>,
     },
     /// Print the completions of a shell.
     #[cfg(feature = "manual")]

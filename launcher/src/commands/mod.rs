@@ -11,6 +11,8 @@ mod completions;
 #[cfg(feature = "configuration")]
 mod config;
 mod coordinator;
+#[cfg(feature = "demo")]
+mod demo;
 #[cfg(feature = "dmtcp")]
 mod dmtcp;
 #[cfg(not(feature = "dmtcp"))]
@@ -19,6 +21,8 @@ mod dmtcp;
 mod doctor;
 mod export;
 mod gc;
+#[cfg(feature = "manual")]
+mod help;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(not(feature = "http"))]
@@ -168,6 +172,12 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Export(arguments) => return export::perform(&context, &arguments),
         Command::Import(arguments) => return import::perform(&context, &arguments),
         Command::Top { every } => return top::perform(&context, every),
+        #[cfg(feature = "demo")]
+        Command::Demo => return demo::perform(),
+        #[cfg(feature = "demo")]
+        Command::DemoPart(part) => return demo::part(part),
+        #[cfg(feature = "manual")]
+        Command::Help { words } => help::perform(&words)?,
         #[cfg(feature = "manual")]
         Command::Completions { shell } => completions::completions(shell)?,
         #[cfg(feature = "manual")]

@@ -99,10 +99,13 @@ pub fn called(root: &Command, arguments: &[OsString]) -> (Vec<String>, usize) {
     (path, after)
 }
 
-/// Whether a command takes nothing from a configuration: mpirun calls it, and a job must not die of a file that is being
-/// edited.
+/// Commands that take nothing from a configuration. mpirun calls `rsh`, and a job must not die of a file that is being edited;
+/// help is for whoever has a wrong one, too; and the demonstration is a world of its own.
+const EXEMPT: [&str; 4] = ["rsh", "help", "demo", "demo-part"];
+
+/// Whether a command takes nothing from a configuration.
 pub fn is_exempt(path: &[String]) -> bool {
-    path.first().is_some_and(|first| first == "rsh")
+    path.first().is_some_and(|first| EXEMPT.contains(&first.as_str()))
 }
 
 /// The arguments, with what is configured for the command that is called, as far as they do not say otherwise.

@@ -6,6 +6,7 @@ mod archives;
 mod attached;
 mod buckets;
 mod configured;
+mod demo;
 mod ends;
 mod files;
 mod greedy;
@@ -13,6 +14,7 @@ mod joined;
 mod kept;
 mod listings;
 mod logs;
+mod manual;
 mod memory;
 mod recipients;
 mod rehearsals;
@@ -59,6 +61,11 @@ const CASES: &[(&str, Case)] = &[
     ("configured", configured::holds),
     ("configured-wrong", configured::wrong),
     ("refusals", listings::refusals),
+    ("help", manual::help),
+    ("help-on-a-terminal", manual::pager),
+    ("demo", demo::shown),
+    ("demo-interrupted", demo::interrupted),
+    ("demo-refused", demo::refused),
     ("joined-without-its-agent", joined::without_its_agent),
     ("rm-ended", listings::rm_ended),
     ("launcher-killed", listings::launcher_killed),
