@@ -33,6 +33,7 @@ pub use members::{
 pub use slurm::{SlurmCommand, SlurmRunArguments};
 pub use store::StoreArguments;
 
+use crate::hooks::Calling;
 use clap::{Parser, Subcommand};
 use protocol::cluster::NodeName;
 use std::ffi::OsString;
@@ -83,6 +84,7 @@ Examples:
   ckptd run mpirun -np 4 ./nqueens 15
   ckptd run --interval 300 --name fold -- ./fold --steps 1000000
   ckptd run --interval 0 ./simulate     checkpoints only by 'ckptd checkpoint'
+  ckptd run --on 'lost=mail -s \"a node is lost\" me' --on ended=./tell.sh ./simulate
 
 If COMMAND launches MPI jobs, variables are set for it unless you set them, so that its ranks can be separated: \
 'ckptd doctor --mpi' lists them. '--placement node' leaves shared memory on, '--group N' leaves it on within groups of N \
@@ -368,6 +370,9 @@ Examples:
         /// What the file on standard output is called.
         file: PathBuf,
     },
+    /// What '--on' does, in a process of its own.
+    #[command(hide = true)]
+    CallCommands(Calling),
     /// Print the completions of a shell.
     #[cfg(feature = "manual")]
     #[command(after_long_help = "\
