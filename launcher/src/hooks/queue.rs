@@ -160,9 +160,10 @@ impl Queue {
     }
 
     fn end(&mut self, run: Run, how: &How, actions: &mut Vec<Action>) {
-        let is_it = |lane: &&mut Lane| lane.running.as_ref().is_some_and(|one| one.run == run);
-        let found = self.lanes.iter_mut().map(|(kind, lane)| (*kind, lane));
-        let Some((kind, lane)) = found.into_iter().find(|(_, lane)| is_it(&lane)) else { return };
+        let is_it = |lane: &Lane| lane.running.as_ref().is_some_and(|one| one.run == run);
+        let Some((kind, lane)) = self.lanes.iter_mut().find(|(_, lane)| is_it(lane)) else {
+            return;
+        };
         let Some(running) = lane.running.take() else { return };
         let what = match (running.stage, how) {
             (Stage::Runs, How::Exited(0)) => return,

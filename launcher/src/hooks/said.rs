@@ -61,7 +61,7 @@ impl Said {
         let (done, written) = channel();
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             log.write(&received);
-            drop::<std::sync::mpsc::Sender<()>>(done);
+            drop(done);
         })?;
         Ok(Self { alone, log: lines, written })
     }

@@ -79,7 +79,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 fn read(from: &mut impl BufRead, mut take: impl FnMut(Note) -> Result<(), Nobody>) {
     loop {
         let mut line = String::new();
-        match from.take(LONGEST as u64).read_line(&mut line) {
+        match (&mut *from).take(LONGEST as u64).read_line(&mut line) {
             Ok(1..) => {}
             _ => return,
         }
