@@ -65,5 +65,7 @@ fn lines_of_commands_are_in_the_log_within_bounds() {
     let log = String::from_utf8(rig.output.clone()).unwrap();
     assert!(log.starts_with("[ckptd: line 0]\n[ckptd: line 1]\n"), "{log}");
     assert!(log.lines().count() <= 120);
-    assert!(matches!(rig.answers.last(), Some(Answer::Failed { reason, .. }) if reason.contains("too many")));
+    assert!(
+        matches!(rig.answers.last(), Some(Answer::Failed { reason, .. }) if reason.contains("too many"))
+    );
 }
