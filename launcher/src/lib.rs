@@ -10,6 +10,7 @@
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
 //! - `client`: what commands say to the process that runs a job, a cluster's or its launcher.
 //! - `cluster`: the commands where the machine belongs to a cluster.
+//! - `hooks`: commands that are called when something happens to a job.
 //! - `interrupts`: signals to a command that has something to clean up.
 //! - `mpi`: run times of MPI, and what their launchers are told.
 //! - `out`: what commands print.
@@ -28,6 +29,7 @@ mod commands;
 #[cfg(feature = "configuration")]
 mod configuration;
 mod failure;
+mod hooks;
 mod interrupts;
 pub mod jobs;
 mod mpi;
@@ -69,7 +71,8 @@ pub fn main_with(start_agent: agent::StartAgent) -> ExitCode {
         Ok(cli) => cli,
         Err(status) => return ExitCode::from(status),
     };
-    match commands::perform(cli, start_agent) {
+    let pending = hooks::Pending::default();
+    let status = match commands::perform(cli, start_agent, &pending) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
             if !failure.is_broken_pipe() {
@@ -77,7 +80,9 @@ pub fn main_with(start_agent: agent::StartAgent) -> ExitCode {
             }
             ExitCode::from(failure.exit_status())
         }
-    }
+    };
+    pending.finish();
+    status
 }
 
 /// What the command line says, and the configuration where it says nothing; or the exit status, once what is wrong has been

@@ -91,6 +91,7 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         Ask::Restart(request) => ("restart", at(&request.job, request.checkpoint)),
         Ask::Attach { job, .. } => ("attach", job.clone()),
         Ask::Log { job, .. } | Ask::LogSince { job, .. } => ("logs", job.clone()),
+        Ask::Note { job, .. } => ("run --on", job.clone()),
         Ask::Checkpoint { job } => ("checkpoint", job.clone()),
         Ask::Stop { job, .. } => ("stop", job.clone()),
         Ask::RemoveNode { node } => ("nodes --remove", node.to_string()),
@@ -121,6 +122,7 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         | Ask::Input { .. }
         | Ask::Resize { .. }
         | Ask::Signal { .. }
+        | Ask::Events { .. }
         | Ask::Jobs
         | Ask::Status { .. }
         | Ask::Nodes

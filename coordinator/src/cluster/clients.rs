@@ -150,6 +150,13 @@ impl ClusterMachine {
                 job.tell_log_since(shared, client, at_ms);
                 shared.close(client);
             }),
+            Ask::Events { job, known } => self.with_job(client, caller, &job, |job, shared| {
+                let answer = job.tell_events(known);
+                shared.answer_last(client, answer);
+            }),
+            Ask::Note { job, text } => self.with_job(client, caller, &job, |job, shared| {
+                job.note(now, shared, client, &text);
+            }),
             Ask::Input { bytes } => self.with_attached(client, |job, shared| {
                 job.typed(shared, client, &bytes);
             }),

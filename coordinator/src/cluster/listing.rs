@@ -3,7 +3,7 @@
 use super::ClusterMachine;
 use super::callers::Caller;
 use super::clients::FindError;
-use super::entry::{ImageRecord, Origin};
+use super::entry::Origin;
 use super::event::Now;
 use super::job::{Job, State};
 use super::members::{Member, Presence};
@@ -259,22 +259,13 @@ impl Job {
             .collect()
     }
 
-    fn image_of(&self, origin: &Origin) -> Option<&ImageRecord> {
-        match origin {
-            Origin::Image { instance, .. } => {
-                self.ledger.images.get(&self.ledger.checkpoint?)?.get(instance)
-            }
-            Origin::Run | Origin::Shell { .. } => None,
-        }
-    }
-
     fn why(&self, node: &str, origin: &Origin) -> String {
         match origin {
             Origin::Run => "started here".to_owned(),
             Origin::Shell { caller, .. } => {
                 format!("started here by the remote shell of instance {}", caller.0)
             }
-            Origin::Image { instance, .. } => match self.image_of(origin) {
+            Origin::Image { instance, .. } => match self.ledger.image_of(origin) {
                 Some(image) if image.node.as_str() == node => "restored where it was".to_owned(),
                 Some(image) => format!("moved from {}: {}", image.node, self.cause_in_words()),
                 None => format!("restored from the image of instance {}", instance.0),
@@ -297,14 +288,6 @@ impl Job {
     /// Processes as the newest checkpoint knows them, where they are now.
     fn list_processes(&self, works: &BTreeMap<InstanceId, BTreeMap<i32, f64>>) -> Value {
         let mut shown: Vec<Value> = Vec::new();
-        // The newest checkpoint of this epoch names instances that run.
-        let newest: BTreeMap<InstanceId, &ImageRecord> = self
-            .ledger
-            .images
-            .values()
-            .next_back()
-            .map(|images| images.iter().map(|(number, image)| (*number, image)).collect())
-            .unwrap_or_default();
         for (number, record) in self.records() {
             let why = self.why(record.node.as_str(), &record.origin);
             let line = |pid: i32, name: &str| {
@@ -318,15 +301,7 @@ impl Job {
                     "work": works.get(&number).and_then(|of| of.get(&pid)).copied().map(hundredths),
                 })
             };
-            if let Some(image) = newest.get(&number) {
-                let processes = &image.facts.processes;
-                shown.extend(processes.iter().map(|process| line(process.pid, &process.name)));
-            } else if let (Some(image), Origin::Image { assignment, part, .. }) =
-                (self.image_of(&record.origin), &record.origin)
-            {
-                let of_part = |pid: i32| assignment.get(&pid) == Some(part);
-                let processes = image.facts.processes.iter();
-                let processes = processes.filter(|process| of_part(process.pid));
+            if let Some(processes) = self.ledger.processes_of(number, record) {
                 shown.extend(processes.map(|process| line(process.pid, &process.name)));
             } else if let Some(pid) = self.live.instances.get(&number).and_then(|live| live.pid) {
                 let program = self.ledger.request.launch.program.first();

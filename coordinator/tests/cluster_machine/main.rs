@@ -9,6 +9,7 @@ mod audit;
 #[path = "../common/mod.rs"]
 mod common;
 mod drains;
+mod events;
 mod grants;
 mod logins;
 mod partners;

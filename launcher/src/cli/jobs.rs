@@ -5,6 +5,7 @@ use super::values::{baseline, bytes, pinned, signal};
 use crate::client::commits::OnCommit;
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::client::resume::ComesBack;
+use crate::hooks::Hook;
 use crate::interrupts::Held;
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
@@ -225,6 +226,14 @@ pub struct JobOptions {
     /// On a cluster a process of yours on this machine does so, also with --detach, until the job is over.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Have COMMAND called by /bin/sh when something happens to the job; may be given several times. EVENT is checkpoint (one is
+    /// committed), failed (one could not be taken), lost (a node with processes of the job is gone), moved (they run again, on
+    /// other nodes or from a checkpoint), or ended.
+    ///
+    /// It runs here, as you, beside the job, which never waits for it, for 60 seconds at most. On standard input it reads one
+    /// line of JSON about what has happened; CKPTD_EVENT and CKPTD_JOB are set. A failure is a warning in the job's log.
+    #[arg(long, value_name = "EVENT=COMMAND")]
+    pub on: Vec<Hook>,
     /// When this signal comes to ckptd, such as USR1, take a last checkpoint, end the job, and end with the status of
     /// --then-exit. For schedulers that tell before they take machines away; the job does not see the signal.
     #[arg(long, value_name = "SIGNAL", value_parser = signal)]

@@ -38,6 +38,7 @@ pub use members::{
 pub use slurm::{SlurmCommand, SlurmRunArguments};
 pub use store::StoreArguments;
 
+use crate::hooks::Calling;
 use clap::{Parser, Subcommand};
 use protocol::cluster::NodeName;
 use std::ffi::OsString;
@@ -90,6 +91,7 @@ Examples:
   ckptd run mpirun -np 4 ./nqueens 15
   ckptd run --interval 300 --name fold -- ./fold --steps 1000000
   ckptd run --interval 0 ./simulate     checkpoints only by 'ckptd checkpoint'
+  ckptd run --on 'lost=mail -s \"a node is lost\" me' --on ended=./tell.sh ./simulate
 
 If COMMAND launches MPI jobs, variables are set for it unless you set them, so that its ranks can be separated: \
 'ckptd doctor --mpi' lists them. '--placement node' leaves shared memory on, '--group N' leaves it on within groups of N \
@@ -407,6 +409,9 @@ Examples:
         #[arg(value_name = "COMMAND|TOPIC")]
         words: Vec<String>,
     },
+    /// What '--on' does, in a process of its own.
+    #[command(hide = true)]
+    CallCommands(Calling),
     /// Print the completions of a shell.
     #[cfg(feature = "manual")]
     #[command(after_long_help = "\

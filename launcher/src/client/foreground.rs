@@ -10,6 +10,7 @@ use super::refusal::{refusal, unexpected};
 use super::resume::Resume;
 use super::{LOST_LIMIT, LOST_RETRY};
 use crate::failure::Failure;
+use crate::hooks::Caller;
 use crate::interrupts::Held;
 use crate::out::print;
 use crate::output_file::Follower;
@@ -25,6 +26,7 @@ use nix::sys::signal::{Signal, raise};
 use protocol::agent::{CheckpointNumber, ExitKind};
 use protocol::cluster::agent::Stream;
 use protocol::cluster::client::{Answer, Ask, LogPlace};
+use protocol::cluster::job_event::Happening;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -86,6 +88,8 @@ pub struct Foreground {
     pub commits: Option<OnCommit>,
     /// Signals that were held up until now.
     pub held: Held,
+    /// Commands that are called when something happens.
+    pub hooks: Option<Arc<Caller>>,
     /// Who copies its output into a file.
     pub output: Option<Follower>,
 }
@@ -224,6 +228,9 @@ impl Screen {
                 if let Some(output) = &mut self.want.output {
                     output.start(self.want.host.socket(), &job, alone);
                 }
+                if let Some(hooks) = &self.want.hooks {
+                    hooks.start_on_cluster(self.want.host.socket(), &job, &name, alone);
+                }
                 if alone {
                     self.flush().await;
                     print(&format!("{name}\n"))?;
@@ -254,12 +261,14 @@ impl Screen {
                 if let Some(output) = &mut self.want.output {
                     output.finish();
                 }
+                self.call_end(Some(status), None, checkpoint);
                 self.farewell(status, checkpoint);
                 return Ok(Next::Done(status.shell_status()));
             }
             Answer::Failed { reason, status } => {
                 self.flush().await;
                 terminal::leave_raw();
+                self.call_end(None, Some(&reason), None);
                 return Err(refusal(&self.want.what, reason, status));
             }
             other => return Err(unexpected(&self.want.what, &other)),
@@ -292,6 +301,19 @@ impl Screen {
             if let Err(error) = super::input::start(typed) {
                 self.say(&format!("warning: input can't be read: {error}"));
             }
+        }
+    }
+
+    /// What is called hears of the job's end from here, too: the cluster of an allocation ends with its job.
+    fn call_end(
+        &self,
+        status: Option<ExitKind>,
+        reason: Option<&str>,
+        checkpoint: Option<CheckpointNumber>,
+    ) {
+        let what = Happening::ended(status, reason, checkpoint);
+        if let Some(text) = self.want.hooks.as_ref().and_then(|hooks| hooks.happened(what)) {
+            eprintln!("ckptd: warning: {text}");
         }
     }
 

@@ -3,6 +3,7 @@
 use super::{Context, is_loud, telling};
 use crate::cli::{AdoptArguments, EngineSetting};
 use crate::failure::Failure;
+use crate::hooks::Caller;
 use crate::interrupts::Held;
 use crate::jobs::JobSettings;
 use crate::session::{self, Begin, Session};
@@ -39,6 +40,8 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
         &found.working_directory,
         settings,
     )?;
+    let hooks = Caller::of(&arguments.options.on, &found.working_directory, 0);
+    context.call_about(&job, hooks.as_ref())?;
     let begin = Begin::Adopt(AdoptSpec { pid: arguments.pid, kept, external: settings.external });
     session::run(
         Session {
@@ -49,6 +52,7 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
             resume: context.resume(arguments.options.comes_back),
             last: arguments.options.last_checkpoint(),
             commits: None,
+            hooks,
             held: Held::default(),
         },
         context.start_agent,

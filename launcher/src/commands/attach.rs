@@ -37,6 +37,7 @@ pub fn perform(context: &Context, wanted: &str) -> Result<u8, Failure> {
         last: None,
         commits: None,
         held: Held::default(),
+        hooks: None,
         output: None,
     })
 }

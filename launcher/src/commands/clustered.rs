@@ -6,13 +6,15 @@ use crate::cli::{
     RestartArguments, RunArguments,
 };
 use crate::client::foreground::{self, Foreground, InputFrom};
+use crate::client::refusal::unexpected;
 use crate::cluster::{Cluster, listing};
 use crate::failure::Failure;
+use crate::hooks::Caller;
 use crate::mpi;
 use crate::output_file::{Follower, OutputFile};
 use crate::session;
 use protocol::cluster::NodeName;
-use protocol::cluster::client::{Ask, RestartRequest, RunRequest};
+use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Daemons, Interval, JobSettings, Placement, Traffic};
 use protocol::launch::{External, LaunchSpec, StreamKind};
 use std::ffi::OsString;
@@ -63,7 +65,8 @@ pub fn run(
     let (mut launch, input) = launch(arguments.command, environment, directory, arguments.detach);
     launch.kept = kept;
     let request = RunRequest { name: arguments.name, launch, settings, detach: arguments.detach };
-    in_foreground(context, cluster, what, Ask::Run(Box::new(request)), input, &arguments.options)
+    let ask = Ask::Run(Box::new(request));
+    in_foreground(context, cluster, (what, ask, input), &arguments.options, 0)
 }
 
 fn launch(
@@ -143,29 +146,37 @@ pub fn restart(
         detach: arguments.detach,
     };
     let input = if arguments.detach { InputFrom::Nowhere } else { InputFrom::User };
-    in_foreground(
-        context,
-        cluster,
-        what,
-        Ask::Restart(Box::new(request)),
-        input,
-        &arguments.options,
-    )
+    let known = match arguments.options.on.is_empty() {
+        true => 0,
+        false => events_until_now(cluster, &what, &arguments.job)?,
+    };
+    let ask = Ask::Restart(Box::new(request));
+    in_foreground(context, cluster, (what, ask, input), &arguments.options, known)
+}
+
+/// How many events of a job there were: its restart is to call nothing about them.
+fn events_until_now(cluster: &Cluster, what: &str, job: &str) -> Result<u64, Failure> {
+    let ask = Ask::Events { job: job.to_owned(), known: None };
+    match cluster.ask(what, &ask)? {
+        Answer::Events { known, .. } => Ok(known),
+        other => Err(unexpected(what, &other)),
+    }
 }
 
 fn in_foreground(
     context: &Context,
     cluster: &Cluster,
-    what: String,
-    ask: Ask,
-    input: InputFrom,
+    (what, ask, input): (String, Ask, InputFrom),
     options: &JobOptions,
+    known: u64,
 ) -> Result<u8, Failure> {
     let resume = context.resume(options.comes_back);
     let host = cluster.host();
     let (loud, last) = (is_loud(options), options.last_checkpoint());
     let (commits, held) = (options.commits.clone(), options.held.clone());
     let output = OutputFile::of(options.output.as_deref(), &what)?.map(Follower::Waits);
+    let hooks = Caller::of(&options.on, Path::new("."), known);
+    hooks.iter().for_each(|hooks| context.pending.add(hooks));
     foreground::run(Foreground {
         host,
         what,
@@ -176,6 +187,7 @@ fn in_foreground(
         last,
         commits,
         held,
+        hooks,
         output,
     })
 }

@@ -61,11 +61,13 @@ use crate::cli::{Cli, Command, JobOptions};
 use crate::client::resume::{ComesBack, Resume};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::jobs::StateDir;
+use crate::hooks::{self, Caller, Pending};
+use crate::jobs::{JobFolder, StateDir};
 use crate::out::{print, print_json, resume_command};
 use crate::output_file;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::Arc;
 use telling::tell_what_happens;
 
 /// What every command needs.
@@ -74,12 +76,22 @@ struct Context {
     /// The folder, where it was given on the command line.
     asked_dir: Option<PathBuf>,
     start_agent: StartAgent,
+    /// Commands that are still to be called.
+    pending: Pending,
 }
 
 impl Context {
     /// The command by which a job is restarted, as the user would have to type it here.
     fn resume(&self, comes_back: ComesBack) -> Resume {
         Resume { comes_back, dir: self.asked_dir.clone() }
+    }
+
+    /// Starts what calls commands about a job that is about to run on this machine alone.
+    fn call_about(&self, job: &JobFolder, hooks: Option<&Arc<Caller>>) -> Result<(), Failure> {
+        let Some(hooks) = hooks else { return Ok(()) };
+        hooks.start_here(job)?;
+        self.pending.add(hooks);
+        Ok(())
     }
 
     fn resume_command(&self, name: &str) -> String {
@@ -160,10 +172,10 @@ fn is_loud(options: &JobOptions) -> bool {
     options.verbose || (std::io::stderr().is_terminal() && !options.quiet)
 }
 
-/// Does what the command line says; the exit status.
-pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
-    let context =
-        Context { state: StateDir::find(cli.dir.clone())?, asked_dir: cli.dir, start_agent };
+/// Does what the command line says; the exit status. `pending`: what is still to be called then.
+pub fn perform(cli: Cli, start_agent: StartAgent, pending: &Pending) -> Result<u8, Failure> {
+    let state = StateDir::find(cli.dir.clone())?;
+    let context = Context { state, asked_dir: cli.dir, start_agent, pending: pending.clone() };
     match cli.command {
         Command::Run(arguments) => return store::kept::perform(&context, arguments),
         Command::Slurm(command) => return slurm::perform(&context, command),
@@ -193,6 +205,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
             return verify::perform(&context, &job, list);
         }
         Command::CopyOutput { socket, job, file } => output_file::follow(socket, &job, &file)?,
+        Command::CallCommands(calling) => hooks::perform(calling)?,
         Command::Logs(arguments) => logs::perform(&context, &arguments)?,
         Command::Report { job, to } => report::perform(&context, &job, to)?,
         Command::Attach { job } => return attach::perform(&context, &job),

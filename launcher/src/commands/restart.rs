@@ -4,6 +4,7 @@ use super::telling::{self, ON_A_CLUSTER, WITH_DMTCP};
 use super::{Context, clustered, dmtcp, is_loud};
 use crate::cli::{EngineSetting, RestartArguments};
 use crate::failure::Failure;
+use crate::hooks::Caller;
 use crate::jobs::{self, JobError, JobFolder};
 use crate::output_file::{self, OutputFile};
 use crate::session::{self, Begin, Session};
@@ -11,6 +12,7 @@ use ckpt_store::{Checkpoint, Damage};
 use coordinator::History;
 use protocol::agent::{CommitRecord, ExitKind};
 use protocol::launch::RestoreSpec;
+use std::path::Path;
 
 pub fn perform(context: &Context, arguments: &RestartArguments) -> Result<u8, Failure> {
     super::refuse_lone_last(&arguments.options, arguments.detach)?;
@@ -57,6 +59,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
     let mut record = choose(&history, arguments, name)?;
     if job.record().settings.engine == EngineSetting::Dmtcp {
         telling::refuse_trace(&arguments.options, WITH_DMTCP)?;
+        telling::refuse_calls(&arguments.options)?;
         return dmtcp::engine::restart(context, &job, record, arguments);
     }
     let _timeline = telling::trace(&format!("restart {name}"), &arguments.options)?;
@@ -85,6 +88,11 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         window: session::window(),
     };
     let output = OutputFile::of(arguments.options.output.as_deref(), &format!("restart {name}"))?;
+    let folder = Path::new(&job.record().working_directory);
+    // It may be gone by now.
+    let folder = if folder.is_dir() { folder } else { Path::new(".") };
+    let hooks = Caller::of(&arguments.options.on, folder, 0);
+    context.call_about(&job, hooks.as_ref())?;
     let session = Session {
         job: &job,
         settings,
@@ -93,6 +101,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         resume: context.resume(arguments.options.comes_back),
         last: arguments.options.last_checkpoint(),
         commits: arguments.options.commits.clone(),
+        hooks,
         held: arguments.options.held.clone(),
     };
     let run = || session::run(session, context.start_agent);

@@ -6,6 +6,7 @@ use super::{Context, dmtcp, is_loud};
 use crate::cli::{EngineSetting, RunArguments};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
+use crate::hooks::Caller;
 use crate::jobs::{JobFolder, JobSettings};
 use crate::mpi::{self, GroupError, Sharing};
 use crate::output_file::{self, OutputFile};
@@ -73,6 +74,7 @@ fn perform_in(
             );
         }
         telling::refuse_trace(&arguments.options, WITH_DMTCP)?;
+        telling::refuse_calls(&arguments.options)?;
         return dmtcp::engine::run(context, arguments);
     }
     if let Some(cluster) = cluster {
@@ -168,12 +170,14 @@ fn run_here(
     let program = arguments.command.first().cloned().unwrap_or_default();
     let what = format!("run {}", program.to_string_lossy());
     let output = OutputFile::of(arguments.options.output.as_deref(), &what)?;
+    let hooks = Caller::of(&arguments.options.on, &directory, 0);
     let (job, _lock) = context.state.create(
         arguments.name.as_deref(),
         &arguments.command,
         &directory,
         settings,
     )?;
+    context.call_about(&job, hooks.as_ref())?;
     let (last, commits) = (arguments.options.last_checkpoint(), arguments.options.commits.clone());
     let held = arguments.options.held.clone();
     let resume = context.resume(arguments.options.comes_back);
@@ -200,6 +204,7 @@ fn run_here(
         resume,
         last,
         commits,
+        hooks,
         held,
     };
     output_file::while_running(output, &job, || session::run(session, context.start_agent))

@@ -119,6 +119,19 @@ pub fn refuse_trace(options: &JobOptions, why: &str) -> Result<(), Failure> {
     }
 }
 
+/// Refuses commands that nobody would call.
+///
+/// # Errors
+/// Where one is given.
+pub fn refuse_calls(options: &JobOptions) -> Result<(), Failure> {
+    match options.on.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Usage(
+            "wrong usage: --on is for the native engine: leave it or --engine dmtcp out".to_owned(),
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

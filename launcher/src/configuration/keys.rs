@@ -18,6 +18,9 @@ const FOR_ONE_CALL: [&str; 12] = [
     "trace",
 ];
 
+/// Options whose values are commands, in which there are commas: in a variable each has a line of its own.
+const COMMANDS: [&str; 1] = ["on"];
+
 /// An option that may be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
@@ -59,6 +62,11 @@ impl Key {
     /// As it is written with its commands: `run.interval`.
     pub fn name(&self) -> String {
         self.path.iter().map(|command| format!("{command}.")).collect::<String>() + &self.long
+    }
+
+    /// What is between several values in a variable.
+    pub fn separator(&self) -> char {
+        if COMMANDS.contains(&self.long.as_str()) { '\n' } else { ',' }
     }
 
     /// The environment variable that sets it.

@@ -195,7 +195,7 @@ impl<'a> Configuration<'a> {
                 return Err(unknown(source, path, &option, known));
             };
             let values = match (key.takes_several, key.is_flag) {
-                (true, _) => value.split(',').map(str::to_owned).collect(),
+                (true, _) => value.split(key.separator()).map(str::to_owned).collect(),
                 (false, true) if !["true", "false"].contains(&value.as_str()) => {
                     return Err(wrong(&source, key, "it is neither true nor false".to_owned()));
                 }
@@ -404,6 +404,18 @@ mod tests {
         }
         // What the job's environment has anyway.
         assert_eq!(settings(&[], &[("CKPTD_AGENT_SOCKET", "/x")]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn commands_may_have_commas() {
+        let file = "[run]\non = ['lost=a -x 1,2', 'ended=b']";
+        let held = settings(&[file], &[]).unwrap();
+        assert_eq!(held, ["run.on=lost=a -x 1,2,ended=b (/0.toml)"]);
+        let variable = [("CKPTD_RUN_ON", "lost=a -x 1,2\nended=b")];
+        let held = settings(&[], &variable).unwrap();
+        assert_eq!(held, ["run.on=lost=a -x 1,2,ended=b ($CKPTD_RUN_ON)"]);
+        let error = settings(&["[run]\non = ['end=b']"], &[]).unwrap_err();
+        assert!(error.contains("there is no event \"end\"; events are checkpoint"), "{error}");
     }
 
     #[test]

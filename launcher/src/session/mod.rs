@@ -3,7 +3,7 @@
 mod attached;
 pub mod callers;
 mod input;
-mod joblog;
+pub mod joblog;
 mod output;
 mod rehearsals;
 mod runner;

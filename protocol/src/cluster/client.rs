@@ -3,6 +3,7 @@
 //! [`Ask::Hello`]; a connection carries one request, and for jobs in the foreground what follows it.
 
 use super::agent::Stream;
+use super::job_event::JobEvent;
 use super::login::Statement;
 use super::look::{Finding, ImageName, Look};
 use super::peer::ImageFile;
@@ -110,6 +111,20 @@ pub enum Ask {
         job: String,
         /// In milliseconds since 1970 UTC.
         at_ms: u64,
+    },
+    /// What has happened to a job since so many events. Answer: [`Answer::Events`].
+    Events {
+        /// The job.
+        job: String,
+        /// Events that are known; None: all that there were, so that the answer only tells how many.
+        known: Option<u64>,
+    },
+    /// A line for the job's log about a command that its user wants called. Answer: [`Answer::Done`].
+    Note {
+        /// The job.
+        job: String,
+        /// The line.
+        text: String,
     },
     /// Input for the job of this connection, base64; empty: its end.
     Input {
@@ -341,6 +356,19 @@ pub enum Answer {
         /// The log's length in bytes.
         length: u64,
         /// Whether the job is over, so that nothing more is to come.
+        over: bool,
+    },
+    /// What has happened to a job.
+    Events {
+        /// The name that its user knows it by.
+        name: String,
+        /// The events, the newest last.
+        events: Vec<JobEvent>,
+        /// How many there were before these and are not remembered any more.
+        forgotten: u64,
+        /// How many there have been.
+        known: u64,
+        /// Whether the job is over.
         over: bool,
     },
     /// A line for the user, to standard error.

@@ -12,6 +12,7 @@ pub mod grant;
 pub mod group;
 pub mod image;
 pub mod image_key;
+pub mod job_event;
 pub mod login;
 pub mod look;
 pub mod name;

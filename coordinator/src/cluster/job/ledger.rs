@@ -1,5 +1,6 @@
 //! What the log says of one job. Live and recovered jobs come to be by the same entries.
 
+use super::events::Events;
 use super::roster::Roster;
 use crate::cluster::entry::{
     Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, JobCreated, JobImported,
@@ -115,6 +116,8 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) works: Works,
     least_epoch: Epoch,
     pub(in crate::cluster) over: Option<Over>,
+    /// What has happened to it, for commands that its user wants called then.
+    pub(in crate::cluster) events: Events,
 }
 
 fn keep_last<T>(list: &mut VecDeque<T>, most: usize, one: T) {
@@ -187,6 +190,7 @@ impl Ledger {
             works: Works::default(),
             least_epoch: 1,
             over: None,
+            events: Events::default(),
         }
     }
 
@@ -241,6 +245,9 @@ impl Ledger {
 
     /// Takes one more entry about this job into account.
     pub(in crate::cluster) fn apply(&mut self, entry: &ClusterEntry) {
+        if let Some(event) = self.event_of(entry) {
+            self.events.add(event);
+        }
         match entry {
             ClusterEntry::Settings { settings, .. } => {
                 self.request.settings = settings.as_ref().clone();

@@ -3,11 +3,14 @@
 pub(super) mod addresses;
 pub(super) mod console;
 pub(super) mod ending;
+mod events;
+mod happenings;
 pub(super) mod hosts;
 pub(super) mod instances;
 pub(super) mod ledger;
 pub(super) mod migration;
 pub(super) mod naming;
+mod notes;
 pub(super) mod partners;
 mod readers;
 mod rehearsed;
@@ -29,6 +32,7 @@ use console::Console;
 use instances::Live;
 use ledger::Ledger;
 use migration::Migration;
+use notes::Notes;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::agent::{InstanceSettings, ToAgent};
 use protocol::cluster::client::Answer;
@@ -117,6 +121,8 @@ pub(super) struct Job {
     pub(super) tickets: Tickets,
     /// Commands that take a checkpoint elsewhere.
     readers: BTreeMap<ClientId, CheckpointNumber>,
+    /// Lines of commands that its user wants called.
+    notes: Notes,
 }
 
 impl Job {
@@ -134,6 +140,7 @@ impl Job {
             rehearsed: Rehearsed::default(),
             tickets: Tickets::default(),
             readers: BTreeMap::new(),
+            notes: Notes::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use crate::cli::{
 use crate::client::launcher::ask_beginning;
 use crate::commands::{Context, restart, run, tell_what_happens};
 use crate::failure::Failure;
+use crate::hooks::Pending;
 use crate::jobs::StateDir;
 use ckpt_dmtcp::names::{Ask, Begins, Native, NativeError, Pointer};
 use std::ffi::OsString;
@@ -25,7 +26,8 @@ struct Jobs {
 impl Jobs {
     fn context(&self, asked_dir: Option<PathBuf>) -> Result<Context, NativeError> {
         let state = StateDir::find(asked_dir.clone())?;
-        Ok(Context { state, asked_dir, start_agent: self.start_agent })
+        let (start_agent, pending) = (self.start_agent, Pending::default());
+        Ok(Context { state, asked_dir, start_agent, pending })
     }
 }
 

@@ -168,7 +168,8 @@ impl Folder {
         let agents = std::env::var("SLURMD_NODENAME").map(|name| self.0.join(name));
         let dir = agents.ok().filter(|dir| dir.is_dir()).unwrap_or_else(|| self.0.clone());
         let state = StateDir::find(Some(dir.clone()))?;
-        Ok(Context { state, asked_dir: Some(dir), start_agent: context.start_agent })
+        let (start_agent, pending) = (context.start_agent, context.pending.clone());
+        Ok(Context { state, asked_dir: Some(dir), start_agent, pending })
     }
 }
 

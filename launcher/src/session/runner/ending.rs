@@ -55,6 +55,7 @@ impl Runner<'_> {
         if self.is_adopted() {
             self.end_rest(matches!(outcome, Outcome::Ended { asked: true, .. })).await;
         }
+        self.call_end(&outcome);
         let name = self.session.job.name().to_owned();
         let newest = self.machine.history().newest().map(|record| record.checkpoint);
         let mark = match &outcome {

@@ -3,8 +3,10 @@
 //! - `requests`: what other commands want.
 //! - `telling`: what the user, those attached and the log are told.
 //! - `standing`: a job that its user has stopped.
+//! - `calling`: what the commands that `--on` calls are told.
 //! - `ending`: the end, of the job or of what ckptd has to do with it.
 
+mod calling;
 mod ending;
 mod requests;
 mod standing;
@@ -26,6 +28,7 @@ use crate::client::last_checkpoint::LastCheckpoint;
 use crate::client::launcher;
 use crate::client::resume::Resume;
 use crate::failure::Failure;
+use crate::hooks::Caller;
 use crate::interrupts::Held;
 use crate::jobs::{self, JobFolder, JobSettings};
 use crate::text;
@@ -70,6 +73,8 @@ pub struct Session<'a> {
     pub last: Option<LastCheckpoint>,
     /// Who wants to know of each checkpoint.
     pub commits: Option<OnCommit>,
+    /// Commands that are called when something happens.
+    pub hooks: Option<Arc<Caller>>,
     /// Signals that were held up until now.
     pub held: Held,
 }
@@ -133,6 +138,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
         runner.output.mark(format!("warning: {text}"));
     }
     runner.greet(tail, warning);
+    runner.calls_begin();
     if let Err(error) = &server {
         runner.warn(&format!("other commands can't reach this job: {error}"));
     }
@@ -267,6 +273,8 @@ struct Runner<'a> {
     rehearsed: mpsc::UnboundedReceiver<Finished>,
     callers: Callers,
     attached: Attached,
+    /// What the commands that are called want in the log.
+    called: mpsc::UnboundedReceiver<String>,
     interrupted: bool,
     standing: Standing,
     /// A SIGCONT that is known already is still to be reported.
@@ -338,6 +346,11 @@ impl<'a> Runner<'a> {
             began: Instant::now(),
             rehearsals,
             rehearsed,
+            called: session
+                .hooks
+                .as_ref()
+                .and_then(|hooks| hooks.lines())
+                .unwrap_or_else(calling::none),
             interrupted: false,
             standing: Standing::Runs,
             continued: false,
@@ -399,6 +412,10 @@ impl<'a> Runner<'a> {
                     },
                 }),
                 Some(report) = self.reports.recv() => self.reported(report),
+                Some(line) = self.called.recv() => {
+                    self.output.mark(line);
+                    None
+                }
                 Some(finished) = self.rehearsed.recv() => self.on_rehearsed(&finished),
                 Some(typed) = self.typed.recv() => self.on_key(typed).await,
                 Some(call) = calls.recv() => self.on_call(call),

@@ -8,6 +8,7 @@ use crate::text;
 use coordinator::{Event, Notice};
 use nix::sys::signal::Signal;
 use protocol::cluster::client::Answer;
+use protocol::cluster::job_event::Happening;
 use protocol::control::RehearsalOutcome;
 
 impl Runner<'_> {
@@ -58,6 +59,7 @@ impl Runner<'_> {
                 if let Some(commits) = &self.session.commits {
                     commits.tell(record.checkpoint);
                 }
+                self.call(Happening::committed(record));
                 let line = text::committed(record);
                 if self.session.loud {
                     self.output.say(line.clone());
@@ -70,8 +72,11 @@ impl Runner<'_> {
                 }
             }
             // Once; `ckptd status` tells it of the newest one.
-            Notice::Abandoned { again: true, .. } => {}
+            Notice::Abandoned { checkpoint, step, reason, again: true, .. } => {
+                self.call(Happening::failed(*checkpoint, &format!("{step}: {reason}")));
+            }
             Notice::Abandoned { checkpoint, step, reason, steps, again: false } => {
+                self.call(Happening::failed(*checkpoint, &format!("{step}: {reason}")));
                 let line = format!("checkpoint {checkpoint} abandoned: {step}: {reason}");
                 self.say(line.clone());
                 self.output.mark(format!("{line}; {}", text::steps(steps)));

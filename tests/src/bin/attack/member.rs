@@ -234,6 +234,8 @@ impl Attacker {
             Ask::Attach { job: job.clone(), window: None, shown: None },
             Ask::Log { job: job.clone(), from: LogPlace::default(), times: true },
             Ask::LogSince { job: job.clone(), at_ms: 0 },
+            Ask::Events { job: job.clone(), known: Some(0) },
+            Ask::Note { job: job.clone(), text: "forged".into() },
             Ask::Stop { job: job.clone(), checkpoint: false },
             Ask::Restart(Box::new(RestartRequest {
                 job: job.clone(),

@@ -5,6 +5,7 @@ mod adopted;
 mod archives;
 mod attached;
 mod buckets;
+mod called;
 mod configured;
 mod demo;
 mod ends;
@@ -120,6 +121,11 @@ const CASES: &[(&str, Case)] = &[
     ("log-times", logs::times),
     ("log-of-a-rank", logs::ranks),
     ("output-file", logs::output_file),
+    ("called", called::hears),
+    ("called-at-failures", called::hears_of_failures),
+    ("called-in-vain", called::fails),
+    ("called-without-a-launcher", called::outlives),
+    ("called-not", called::refused),
     ("attached-early-reader", attached::early_reader),
     ("attached-terminals", attached::terminals),
     ("attached-without-a-terminal", attached::without_a_terminal),

@@ -3,6 +3,7 @@
 mod archives;
 mod audit;
 mod authority;
+mod called;
 mod capabilities;
 mod commands;
 mod damage;
@@ -73,6 +74,7 @@ pub fn all() -> Vec<Case> {
         audit::CASES,
         authority::CASES,
         commands::CASES,
+        called::CASES,
         images::CASES,
         sealed::CASES,
         archives::CASES,
