@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::job_init::KEPT_MOUNTS;
-use super::super::super::proc::descriptor_numbers;
 use super::super::super::proc::mounts::Mount;
+use super::super::super::proc::{descriptor_numbers, root_directory};
 use super::content::file_of;
 
 const WAY_OUT: &str = "undo it while checkpoints are taken, or do it in a mount namespace of the program's own: unshare -m";
@@ -18,11 +18,18 @@ const GROWING: [&str; 7] = ["nfs", "nfs4", "cifs", "smb3", "afs", "ceph", "autof
 /// that others have mounted as well.
 type Seen = (String, String, String, String);
 
-/// Refuses a job that has changed what is mounted there.
+/// Refuses a job that has changed what is mounted there, and any that ckptd has begun in a root directory of its own: paths
+/// would be told from the namespace's root, and the next one would look for them below its own.
 ///
 /// # Errors
 /// The refusal; failed reads.
 pub(super) fn check(init: i32) -> Result<()> {
+    if let Some(root) = root_directory(init)? {
+        let what = format!("ckptd runs in a root directory of its own, {root} (chroot(2))");
+        let way_out =
+            "run it outside, or where that is the root of a mount namespace (pivot_root(2))";
+        return Err(Refusal::new(what, way_out).into());
+    }
     // There is none without namespaces of ckptd's own.
     let Some(before) = kept(init)? else { return Ok(()) };
     let now = file_of(init, "mountinfo")?;
