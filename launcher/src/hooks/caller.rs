@@ -53,7 +53,7 @@ pub struct Caller {
 enum State {
     /// There is no job yet.
     Waits,
-    Runs(Process),
+    Runs(Box<Process>),
     /// It could not be started, which was said, or nobody waits for it.
     Left,
 }
@@ -104,7 +104,7 @@ impl Caller {
             Process::of(child, true, Some(here))
         };
         let started = start().map_err(|error| Failure::of("start what --on calls", error))?;
-        *self.lock() = State::Runs(started);
+        *self.lock() = State::Runs(Box::new(started));
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl Caller {
             Process::of(command.spawn()?, false, None)
         };
         *state = match start() {
-            Ok(process) => State::Runs(process),
+            Ok(process) => State::Runs(Box::new(process)),
             Err(error) => {
                 eprintln!("ckptd: warning: what --on calls can't be started: {error}");
                 State::Left
