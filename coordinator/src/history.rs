@@ -33,6 +33,9 @@ pub enum Entry {
         checkpoint: CheckpointNumber,
         /// Why, in one line.
         reason: String,
+        /// It passes: another one is taken soon, for the same callers.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        again: bool,
     },
     /// A checkpoint was committed.
     Committed(CommitRecord),
@@ -103,7 +106,7 @@ impl History {
                 }
             }
             Entry::Begun { checkpoint } => self.highest = self.highest.max(*checkpoint),
-            Entry::Abandoned { checkpoint, reason } => {
+            Entry::Abandoned { checkpoint, reason, .. } => {
                 self.highest = self.highest.max(*checkpoint);
                 self.last_abandoned = Some((*checkpoint, reason.clone()));
             }

@@ -9,7 +9,7 @@ fn entries() -> Vec<Entry> {
     vec![
         Entry::Started { at_ms: 5, restored_from: None },
         Entry::Begun { checkpoint: 1 },
-        Entry::Abandoned { checkpoint: 1, reason: "process 7: \"odd\"\n".into() },
+        Entry::Abandoned { checkpoint: 1, reason: "process 7: \"odd\"\n".into(), again: true },
         Entry::Begun { checkpoint: 2 },
     ]
 }

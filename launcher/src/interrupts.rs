@@ -133,7 +133,11 @@ impl Interrupts {
         Self::spawn_with(mask, command)
     }
 
-    fn spawn_with(mask: SigSet, command: &mut Command) -> io::Result<Child> {
+    /// Starts a program with these signals blocked and no others.
+    ///
+    /// # Errors
+    /// Where it can't be started.
+    pub fn spawn_with(mask: SigSet, command: &mut Command) -> io::Result<Child> {
         let held = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let child = command.spawn();
         held.thread_set_mask()?;

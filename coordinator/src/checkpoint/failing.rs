@@ -70,7 +70,7 @@ impl JobMachine {
         self.attempts = 0;
         self.park = false;
         self.drop_checkpoint(out);
-        self.append(Entry::Abandoned { checkpoint, reason: reason.clone() }, out);
+        self.append(Entry::Abandoned { checkpoint, reason: reason.clone(), again: false }, out);
         let text = format!("take checkpoint {checkpoint}: {step}: {reason}");
         for Waiter { ticket, .. } in std::mem::take(&mut self.joined) {
             out.push(Action::Reply { ticket, reply: Reply::Failed(text.clone()) });
@@ -95,7 +95,7 @@ impl JobMachine {
         let pause = FIRST_PAUSE.saturating_mul(u64::from(self.attempts));
         self.retry_at = Some(now.nanos.saturating_add(pause));
         self.drop_checkpoint(out);
-        self.append(Entry::Abandoned { checkpoint, reason }, out);
+        self.append(Entry::Abandoned { checkpoint, reason, again: true }, out);
         let joined = std::mem::take(&mut self.joined);
         self.waiting.splice(0..0, joined);
         if let Life::Ended(status) = self.life {
@@ -156,7 +156,7 @@ impl JobMachine {
         out: &mut Vec<Action>,
     ) {
         let reason = "the coordinator was started again".to_owned();
-        self.append(Entry::Abandoned { checkpoint, reason }, out);
+        self.append(Entry::Abandoned { checkpoint, reason, again: false }, out);
         self.tell_all(&AgentCommand::Abandon { checkpoint }, out);
         self.give_up(now, checkpoint, self.agents.clone());
     }

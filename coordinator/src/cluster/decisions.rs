@@ -214,7 +214,7 @@ pub(super) fn of_job(ledger: &Ledger, entry: &ClusterEntry) {
 fn of_checkpoint(job: &str, epoch: Epoch, entry: &Entry) {
     match entry {
         Entry::Begun { checkpoint } => info!(job, epoch, checkpoint, "checkpoint: begun"),
-        Entry::Abandoned { checkpoint, reason } => {
+        Entry::Abandoned { checkpoint, reason, .. } => {
             warn!(job, epoch, checkpoint, reason, "checkpoint: given up");
         }
         Entry::Collected { kept } => debug!(job, epoch, ?kept, "checkpoint: older ones collected"),

@@ -268,7 +268,9 @@ impl Screen {
             Answer::Failed { reason, status } => {
                 self.flush().await;
                 terminal::leave_raw();
-                self.call_end(None, Some(&reason), None);
+                if self.is_over() {
+                    self.call_end(None, Some(&reason), None);
+                }
                 return Err(refusal(&self.want.what, reason, status));
             }
             other => return Err(unexpected(&self.want.what, &other)),
@@ -302,6 +304,13 @@ impl Screen {
                 self.say(&format!("warning: input can't be read: {error}"));
             }
         }
+    }
+
+    /// Whether a failure that was told is the job's end: it may be that of a login, with which the job does not end. A
+    /// coordinator that does not answer has ended with the allocation of its job.
+    fn is_over(&self) -> bool {
+        let (Some(hooks), Some(job)) = (&self.want.hooks, &self.job) else { return false };
+        hooks.is_over(self.want.host.socket(), &job.id)
     }
 
     /// What is called hears of the job's end from here, too: the cluster of an allocation ends with its job.

@@ -3,7 +3,6 @@
 use super::{Context, is_loud, telling};
 use crate::cli::{AdoptArguments, EngineSetting};
 use crate::failure::Failure;
-use crate::hooks::Caller;
 use crate::interrupts::Held;
 use crate::jobs::JobSettings;
 use crate::session::{self, Begin, Session};
@@ -40,7 +39,7 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
         &found.working_directory,
         settings,
     )?;
-    let hooks = Caller::of(&arguments.options.on, &found.working_directory, 0);
+    let hooks = context.caller(&arguments.options, &found.working_directory, 0);
     context.call_about(&job, hooks.as_ref())?;
     let begin = Begin::Adopt(AdoptSpec { pid: arguments.pid, kept, external: settings.external });
     session::run(

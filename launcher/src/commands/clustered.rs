@@ -9,7 +9,6 @@ use crate::client::foreground::{self, Foreground, InputFrom};
 use crate::client::refusal::unexpected;
 use crate::cluster::{Cluster, listing};
 use crate::failure::Failure;
-use crate::hooks::Caller;
 use crate::mpi;
 use crate::output_file::{Follower, OutputFile};
 use crate::session;
@@ -175,7 +174,7 @@ fn in_foreground(
     let (loud, last) = (is_loud(options), options.last_checkpoint());
     let (commits, held) = (options.commits.clone(), options.held.clone());
     let output = OutputFile::of(options.output.as_deref(), &what)?.map(Follower::Waits);
-    let hooks = Caller::of(&options.on, Path::new("."), known);
+    let hooks = context.caller(options, Path::new("."), known);
     hooks.iter().for_each(|hooks| context.pending.add(hooks));
     foreground::run(Foreground {
         host,

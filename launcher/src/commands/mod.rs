@@ -66,7 +66,7 @@ use crate::jobs::{JobFolder, StateDir};
 use crate::out::{print, print_json, resume_command};
 use crate::output_file;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use telling::tell_what_happens;
 
@@ -84,6 +84,13 @@ impl Context {
     /// The command by which a job is restarted, as the user would have to type it here.
     fn resume(&self, comes_back: ComesBack) -> Resume {
         Resume { comes_back, dir: self.asked_dir.clone() }
+    }
+
+    /// The commands of these options, which are called in that folder, or here where it is gone; they find jobs where this
+    /// command has them.
+    fn caller(&self, options: &JobOptions, folder: &Path, known: u64) -> Option<Arc<Caller>> {
+        let folder = if folder.is_dir() { folder } else { Path::new(".") };
+        Caller::of(&options.on, folder, self.asked_dir.clone(), known)
     }
 
     /// Starts what calls commands about a job that is about to run on this machine alone.

@@ -4,7 +4,6 @@ use super::telling::{self, ON_A_CLUSTER, WITH_DMTCP};
 use super::{Context, clustered, dmtcp, is_loud};
 use crate::cli::{EngineSetting, RestartArguments};
 use crate::failure::Failure;
-use crate::hooks::Caller;
 use crate::jobs::{self, JobError, JobFolder};
 use crate::output_file::{self, OutputFile};
 use crate::session::{self, Begin, Session};
@@ -89,9 +88,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
     };
     let output = OutputFile::of(arguments.options.output.as_deref(), &format!("restart {name}"))?;
     let folder = Path::new(&job.record().working_directory);
-    // It may be gone by now.
-    let folder = if folder.is_dir() { folder } else { Path::new(".") };
-    let hooks = Caller::of(&arguments.options.on, folder, 0);
+    let hooks = context.caller(&arguments.options, folder, 0);
     context.call_about(&job, hooks.as_ref())?;
     let session = Session {
         job: &job,

@@ -6,7 +6,6 @@ use super::{Context, dmtcp, is_loud};
 use crate::cli::{EngineSetting, RunArguments};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::hooks::Caller;
 use crate::jobs::{JobFolder, JobSettings};
 use crate::mpi::{self, GroupError, Sharing};
 use crate::output_file::{self, OutputFile};
@@ -170,7 +169,7 @@ fn run_here(
     let program = arguments.command.first().cloned().unwrap_or_default();
     let what = format!("run {}", program.to_string_lossy());
     let output = OutputFile::of(arguments.options.output.as_deref(), &what)?;
-    let hooks = Caller::of(&arguments.options.on, &directory, 0);
+    let hooks = context.caller(&arguments.options, &directory, 0);
     let (job, _lock) = context.state.create(
         arguments.name.as_deref(),
         &arguments.command,

@@ -1,16 +1,21 @@
 //! The launcher's side of the process that calls commands: it is started, told what happens, and waited for at the end.
 
+use super::NO_JOB;
 use super::called::never_wait;
 use super::hook::{Hook, Kind};
 use super::note::Note;
+use super::process::HELD;
 use super::queue::{ENDING, LIMIT};
 use crate::INNER_CALL;
+use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::jobs::JobFolder;
 use crate::session::joblog::JobLog;
 use crate::text;
+use nix::sys::signal::SigSet;
 use nix::unistd::write;
+use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::job_event::{Happening, JobEvent};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -44,6 +49,8 @@ pub struct Caller {
     hooks: Vec<Hook>,
     /// Where they are called.
     folder: PathBuf,
+    /// Where they find jobs, if that is another place than usual.
+    jobs: Option<PathBuf>,
     /// Of a job of a cluster: events of it that were before.
     known: u64,
     state: Mutex<State>,
@@ -81,11 +88,16 @@ struct Here {
 }
 
 impl Caller {
-    /// Of these commands, called in that folder; None where there are none.
-    pub fn of(hooks: &[Hook], folder: &Path, known: u64) -> Option<Arc<Self>> {
+    /// Of these commands, called in that folder; None where there are none. `jobs`: where jobs are kept, if that was said.
+    pub fn of(
+        hooks: &[Hook],
+        folder: &Path,
+        jobs: Option<PathBuf>,
+        known: u64,
+    ) -> Option<Arc<Self>> {
         let (hooks, folder) = (hooks.to_vec(), folder.to_owned());
         let state = Mutex::new(State::Waits);
-        (!hooks.is_empty()).then(|| Arc::new(Self { hooks, folder, known, state }))
+        (!hooks.is_empty()).then(|| Arc::new(Self { hooks, folder, jobs, known, state }))
     }
 
     /// Starts the process for a job that is about to run on this machine alone.
@@ -95,7 +107,7 @@ impl Caller {
     pub fn start_here(&self, job: &JobFolder) -> Result<(), Failure> {
         let start = || -> io::Result<Process> {
             let mut command = self.command(job.id(), job.name())?;
-            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+            let mut child = born(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
             let (sender, lines) = unbounded_channel();
             let said = child.stdout.take();
             let thread = std::thread::Builder::new().name("commands".to_owned());
@@ -124,7 +136,7 @@ impl Caller {
                 true => command.arg("--alone").stdin(Stdio::null()).stderr(Stdio::null()),
                 false => command.stdin(Stdio::piped()),
             };
-            Process::of(command.spawn()?, false, None)
+            Process::of(born(&mut command)?, false, None)
         };
         *state = match start() {
             Ok(process) => State::Runs(Box::new(process)),
@@ -133,6 +145,17 @@ impl Caller {
                 State::Left
             }
         };
+    }
+
+    /// Whether a job of a cluster has ended, or its cluster.
+    pub fn is_over(&self, socket: &Path, id: &str) -> bool {
+        let ask = Ask::Events { job: id.to_owned(), known: None };
+        match Cluster::at(socket.to_owned()).open(&ask).and_then(|mut link| link.next()) {
+            Ok(Answer::Events { over, .. }) => over,
+            Ok(Answer::Failed { reason, .. }) => reason.starts_with(NO_JOB),
+            Ok(_) => false,
+            Err(_) => true,
+        }
     }
 
     /// The job runs, and ends with this process.
@@ -181,6 +204,9 @@ impl Caller {
     fn command(&self, id: &str, name: &str) -> io::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         command.env(INNER_CALL, "1").current_dir(&self.folder);
+        if let Some(jobs) = &self.jobs {
+            command.env("CKPTD_DIR", std::path::absolute(jobs)?);
+        }
         command.args([COMMAND, "--id", id, "--name", name]);
         command.args(self.hooks.iter().map(|hook| format!("--on={hook}")));
         Ok(command)
@@ -196,6 +222,14 @@ impl Caller {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Starts the process with signals blocked that it is not to have before it has made up its mind about them: its launcher may
+/// end at once, and its terminal with it.
+fn born(command: &mut Command) -> io::Result<Child> {
+    let mut mask = SigSet::thread_get_mask()?;
+    HELD.into_iter().for_each(|signal| mask.add(signal));
+    Interrupts::spawn_with(mask, command)
 }
 
 impl Process {

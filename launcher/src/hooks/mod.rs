@@ -27,6 +27,9 @@ mod queue;
 mod said;
 mod source;
 
+/// How a coordinator that knows of no such job begins to say so.
+const NO_JOB: &str = "find job ";
+
 pub use caller::{Caller, Pending};
 pub use hook::Hook;
 pub use process::{Calling, perform};

@@ -12,6 +12,7 @@ use crate::text;
 use nix::sys::signal::{SigSet, Signal};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,9 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// How long nothing is looked at where none runs.
 const REST: Duration = Duration::from_secs(60);
+
+/// Signals that are not for it; it is born with them blocked.
+pub const HELD: [Signal; 3] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT];
 
 /// What it is called with.
 #[derive(Debug, Clone, clap::Args)]
@@ -49,10 +53,16 @@ pub struct Calling {
 /// # Errors
 /// Where there are no threads for it.
 pub fn perform(calling: Calling) -> Result<(), Failure> {
+    let failed = |error| Failure::of("call commands", error);
+    // Whoever ends all processes of a service or an allocation ends the job by that, of which the commands are to hear. Its
+    // own end comes with the job's. What it calls has these signals as usual, since nobody handles them there.
+    let heard = Arc::default();
+    for signal in HELD {
+        signal_hook::flag::register(signal as i32, Arc::clone(&heard)).map_err(failed)?;
+    }
     // Neither the keys of the terminal nor its hangup are for the commands, nor is what a launcher has held up.
     let _ = nix::unistd::setsid();
     let _ = SigSet::empty().thread_set_mask();
-    let failed = |error| Failure::of("call commands", error);
     let Calling { on, id, name, cluster, known, alone } = calling;
     let (log, told) = match cluster.map(Cluster::at) {
         None => (Log::Launcher, source::of_launcher()),

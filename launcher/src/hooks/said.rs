@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-/// Lines that wait for the log; more are left out.
+/// Lines that wait to be written; more are left out.
 const MOST_WAITING: usize = 256;
 
 /// How long the last lines may take on their way to the log.
@@ -41,14 +41,45 @@ impl Log {
     }
 }
 
+/// Lines that somebody else writes, so that nobody has to wait for that.
+#[derive(Debug)]
+struct Lines {
+    sender: SyncSender<String>,
+    /// Hangs up when all is written.
+    written: Receiver<()>,
+}
+
+impl Lines {
+    fn start(
+        name: &str,
+        write: impl FnOnce(&Receiver<String>) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (sender, received) = sync_channel(MOST_WAITING);
+        let (done, written) = channel();
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            write(&received);
+            drop(done);
+        })?;
+        Ok(Self { sender, written })
+    }
+
+    fn add(&self, line: String) {
+        let _ = self.sender.try_send(line);
+    }
+
+    fn finish(self) {
+        drop(self.sender);
+        let _: Result<(), RecvTimeoutError> = self.written.recv_timeout(LAST);
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Said {
     /// Nobody sees standard error.
     alone: bool,
-    log: SyncSender<String>,
-    /// Hangs up when all is written.
-    written: Receiver<()>,
+    log: Lines,
+    shown: Lines,
 }
 
 impl Said {
@@ -57,43 +88,39 @@ impl Said {
     /// # Errors
     /// Where there is no thread for it.
     pub fn start(log: Log, alone: bool) -> io::Result<Self> {
-        let (lines, received) = sync_channel(MOST_WAITING);
-        let (done, written) = channel();
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || {
-            log.write(&received);
-            drop(done);
-        })?;
-        Ok(Self { alone, log: lines, written })
+        let log = Lines::start("log", move |lines| log.write(lines))?;
+        let shown = Lines::start("shown", |lines| lines.iter().for_each(|line| show(&line)))?;
+        Ok(Self { alone, log, shown })
     }
 
     /// What the user should know.
     pub fn warn(&self, text: &str) {
         let line = format!("warning: {text}");
-        self.show(&line);
-        let _ = self.log.try_send(line);
+        self.shown.add(line.clone());
+        self.log.add(line);
     }
 
     /// What a command has said: for the user; in the log where nobody is there to see it.
     pub fn pass_on(&self, call: &Call, lines: &[String]) {
         for line in lines {
             let line = format!("on {}: {line}", call.kind.name());
-            self.show(&line);
+            self.shown.add(line.clone());
             if self.alone {
-                let _ = self.log.try_send(line);
+                self.log.add(line);
             }
         }
     }
 
     /// The end: what is on its way is written, or takes too long.
     pub fn finish(self) {
-        drop(self.log);
-        let _: Result<(), RecvTimeoutError> = self.written.recv_timeout(LAST);
+        self.shown.finish();
+        self.log.finish();
     }
+}
 
-    fn show(&self, line: &str) {
-        // The terminal may be raw for the job's sake.
-        let end = if io::stderr().is_terminal() { "\r\n" } else { "\n" };
-        // Nobody may hear it, and the job is not to suffer by that.
-        let _ = write!(io::stderr(), "ckptd: {line}{end}");
-    }
+fn show(line: &str) {
+    // The terminal may be raw for the job's sake.
+    let end = if io::stderr().is_terminal() { "\r\n" } else { "\n" };
+    // Nobody may hear it, and the job is not to suffer by that.
+    let _ = write!(io::stderr(), "ckptd: {line}{end}");
 }

@@ -1,5 +1,6 @@
 //! Where the process that calls commands hears of events: from the job's launcher, or from its cluster.
 
+use super::NO_JOB;
 use super::note::{LONGEST, Note};
 use crate::cluster::Cluster;
 use protocol::cluster::client::{Answer, Ask};
@@ -21,8 +22,8 @@ const LOST_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Why a job has ended whose launcher has gone without a word.
 const LAUNCHER_GONE: &str = "ckptd was killed, and the job with it";
 
-/// How a coordinator that knows of no such job begins to say so.
-const NO_JOB: &str = "find job ";
+/// How a job has ended that was removed before anybody could ask.
+const REMOVED: &str = "it was removed after its end";
 
 /// What is heard.
 #[derive(Debug, PartialEq, Eq)]
@@ -135,7 +136,11 @@ impl Notes {
 /// Of a job on a cluster its launcher tells the end: it is the first to know, and the cluster of an allocation ends with it.
 fn pass_on(note: Note, sender: &SyncSender<Told>, ends: &Sender<JobEvent>) -> Result<(), Nobody> {
     match note {
-        Note::Happened { event } => ends.send(event).map_err(|_| Nobody),
+        Note::Happened { event } => {
+            // Where the cluster was quicker to tell it, nobody wants to know it any more; what comes after it counts.
+            let _ = ends.send(event);
+            Ok(())
+        }
         Note::GiveUp => tell(sender, Told::GiveUp),
         Note::Runs | Note::Over => Ok(()),
     }
@@ -158,6 +163,8 @@ enum Seen {
     Runs,
     /// Nothing more is going to happen.
     Over,
+    /// It is not there any more, and nobody has told its end.
+    Removed,
     /// There is no answer.
     Nothing,
 }
@@ -166,10 +173,19 @@ impl Watch {
     /// Until the job's end; `ended`: what its launcher tells of that.
     fn drive(&mut self, ended: &Receiver<JobEvent>) -> Result<(), Nobody> {
         let mut lost: Option<Instant> = None;
-        let mut end = None;
+        let mut end: Option<JobEvent> = None;
         loop {
             match self.look()? {
                 Seen::Over => break,
+                Seen::Removed => {
+                    let removed = || JobEvent {
+                        at_ms: None,
+                        what: Happening::ended(None, Some(REMOVED), None),
+                    };
+                    let event = end.or_else(|| ended.try_recv().ok()).unwrap_or_else(removed);
+                    tell(&self.sender, Told::Happened(event))?;
+                    break;
+                }
                 Seen::Runs => lost = None,
                 Seen::Nothing if lost.get_or_insert_with(Instant::now).elapsed() > LOST_LIMIT => {
                     break;
@@ -216,8 +232,7 @@ impl Watch {
                 }
                 Ok(if over { Seen::Over } else { Seen::Runs })
             }
-            // It was removed.
-            Ok(Answer::Failed { reason, .. }) if reason.starts_with(NO_JOB) => Ok(Seen::Over),
+            Ok(Answer::Failed { reason, .. }) if reason.starts_with(NO_JOB) => Ok(Seen::Removed),
             // An agent that is started again is there soon, and so is another coordinator.
             Ok(_) | Err(_) => Ok(Seen::Nothing),
         }

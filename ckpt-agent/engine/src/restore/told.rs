@@ -43,7 +43,7 @@ pub(super) fn put_all(
     context: &RestoreContext<'_>,
     numbers: &Numbers,
 ) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
+    let mut broken = Vec::new();
     for (index, file) in image.graph.files.iter().enumerate() {
         let id = FileId(index as u32);
         if !context.needs(id) {
@@ -69,29 +69,47 @@ pub(super) fn put_all(
         let number = number_of(processes, id).filter(|number| *number != fd.as_raw_fd());
         let number = number.map(|number| Numbered::of(fd, number, context.first_free));
         let numbered = number.transpose()?;
-        let fd = numbered.as_ref().map_or(fd, Numbered::as_fd);
+        let numbered = numbered.as_ref().map_or(fd, Numbered::as_fd);
         if tells {
-            tell(fd)?;
+            tell(numbered)?;
         }
         if let Some(lease) = lease {
-            take(fd, lease.exclusive)?;
-            let signal = file.owner.map_or(0, |owner| owner.signal);
-            let belongs_to = |owner| {
-                set_file_owner(&fd, owner, signal)
-                    .map_err(|errno| EngineError::system("fcntl", "F_SETOWN_EX", errno))
-            };
+            take(numbered, lease.exclusive)?;
             if owner.is_none() || lease.broken.is_some() {
                 // It was made this process's, where it was nobody's (fs/locks.c, lease_setup()).
-                belongs_to(NOBODY)?;
+                own(fd, (NOBODY, file.owner.map_or(0, |owner| owner.signal)))?;
             }
-            if let Some(broken) = lease.broken {
-                // The holder was told before the checkpoint; whether it has heard is in its pending signals.
-                lines.extend(break_again(fd, broken)?);
-                owner.map_or(Ok(()), |(owner, _)| belongs_to(owner))?;
-            }
+            broken.extend(lease.broken.map(|broken| Broken { fd, broken, owner }));
         }
     }
+    break_all(&broken)
+}
+
+/// A lease that is to be broken again.
+struct Broken<'f> {
+    fd: BorrowedFd<'f>,
+    broken: LeaseBreak,
+    /// Who is told of its file's events, in the end.
+    owner: Option<(FileOwner, i32)>,
+}
+
+/// Breaks leases once all have been taken: there is no new one on a file of which another is being broken (fs/locks.c,
+/// generic_add_lease()). Their holders were told before the checkpoint, and whether they have heard is in their pending
+/// signals: so none has its owner before the last one is broken, as one open may break several.
+fn break_all(all: &[Broken<'_>]) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for one in all {
+        lines.extend(break_again(one.fd, one.broken)?);
+    }
+    for one in all {
+        one.owner.map_or(Ok(()), |owner| own(one.fd, owner))?;
+    }
     Ok(lines)
+}
+
+fn own(fd: BorrowedFd<'_>, (owner, signal): (FileOwner, i32)) -> Result<()> {
+    set_file_owner(&fd, owner, signal)
+        .map_err(|errno| EngineError::system("fcntl", "F_SETOWN_EX", errno))
 }
 
 /// The number by which the first of its holders knows a description.

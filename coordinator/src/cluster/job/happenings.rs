@@ -21,9 +21,11 @@ impl Ledger {
             ClusterEntry::Committed { record, .. } => {
                 event(record.committed_at_ms, Happening::committed(record))
             }
-            ClusterEntry::Job { entry: Entry::Abandoned { checkpoint, reason }, .. } => {
-                Some(JobEvent { at_ms: None, what: Happening::failed(*checkpoint, reason) })
-            }
+            // One that is taken again soon has not failed.
+            ClusterEntry::Job {
+                entry: Entry::Abandoned { checkpoint, reason, again: false },
+                ..
+            } => Some(JobEvent { at_ms: None, what: Happening::failed(*checkpoint, reason) }),
             ClusterEntry::EpochBegun { cause: Cause::Lost { node }, at_ms, .. } => {
                 let processes = self.processes_on(node);
                 event(*at_ms, Happening::Lost { node: node.clone(), processes })

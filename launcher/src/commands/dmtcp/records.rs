@@ -126,7 +126,7 @@ impl JobRecorder {
             Err(error) => {
                 let failed = RecordsError::NotKept(error);
                 let reason = failed.to_string();
-                self.append(Entry::Abandoned { checkpoint: number, reason })?;
+                self.append(Entry::Abandoned { checkpoint: number, reason, again: false })?;
                 return Err(failed);
             }
         };

@@ -1,6 +1,7 @@
 //! How long text is shown: by the user's pager on a terminal, else as it is.
 
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::out::print;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -40,14 +41,16 @@ pub fn show(text: &str) -> Result<(), Failure> {
     if std::env::var_os("LESS").is_none() {
         command.env("LESS", LESS);
     }
-    let Ok(mut shown) = command.spawn() else { return print(text) };
+    // Keys of the terminal are the pager's: less takes Ctrl-C for the end of what it is doing.
+    let interrupts = Interrupts::hold()?;
+    let Ok(mut shown) = interrupts.spawn(&mut command) else { return print(text) };
     if let Some(mut input) = shown.stdin.take() {
         // Whoever has read enough closes it.
         let _ = input.write_all(text.as_bytes());
     }
     match shown.wait() {
-        // As a shell says that there is no such program.
-        Ok(status) if status.code() == Some(127) => print(text),
+        // As a shell says that there is no such program, or that it can't be executed.
+        Ok(status) if matches!(status.code(), Some(126 | 127)) => print(text),
         _ => Ok(()),
     }
 }
