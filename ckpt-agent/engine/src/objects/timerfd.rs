@@ -1,6 +1,7 @@
 //! timerfd_create(2): a timer that is read as a count of expirations.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,12 @@ use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
 
 /// _IOW('T', 0, __u64) (include/uapi/linux/timerfd.h); needs CONFIG_CHECKPOINT_RESTORE.
 const TFD_IOC_SET_TICKS: u64 = 0x4008_5400;
+
+/// How late the interrupt of a timer may be that is due: each one that is off is asked for so long.
+const DUE_LIMIT: Duration = Duration::from_millis(1);
+
+/// How often it is asked at least: this process may stand still as well.
+const LEAST_LOOKS: u32 = 5;
 
 /// A timer descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,21 +111,11 @@ impl ObjectKind for Timer {
     }
 
     fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
-        // A periodic timer that has expired is not running until it is read or asked
-        // (fs/timerfd.c, do_timerfd_gettime): so ask first, then read the count.
-        let (remaining_ns, interval_ns) = get(probe.copy.as_fd())?;
+        let Settled { remaining_ns, interval_ns, ticks, info } = settled(probe.copy.as_fd())?;
         let now_ns = clocks::now(nix::time::ClockId::CLOCK_REALTIME)?;
-        let info = FdInfo::of_own(probe.copy.as_fd())?;
         let clock = info.number("clockid", 10)? as i32;
         let flags = info.number("settime flags", 8)? as i32;
-        let mut timer = Self {
-            clock,
-            flags,
-            ticks: info.number("ticks", 10)?,
-            remaining_ns,
-            interval_ns,
-            deadline_ns: None,
-        };
+        let mut timer = Self { clock, flags, ticks, remaining_ns, interval_ns, deadline_ns: None };
         if timer.on_wall_clock() && remaining_ns > 0 {
             let remaining = i64::try_from(remaining_ns).unwrap_or(i64::MAX);
             timer.deadline_ns = Some(now_ns.saturating_add(remaining));
@@ -146,6 +143,37 @@ fn create(clock: i32) -> nix::Result<OwnedFd> {
     let fd = nix::errno::Errno::result(fd)?;
     // SAFETY: the kernel just made this descriptor for us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What a timer says of itself.
+struct Settled {
+    remaining_ns: u64,
+    interval_ns: u64,
+    ticks: u64,
+    info: FdInfo,
+}
+
+/// Asks a timer. A periodic one that has expired is not running until it is read or asked (fs/timerfd.c,
+/// do_timerfd_gettime()): so it is asked first, then its count is read. One that is due, but whose interrupt has yet to come,
+/// has nothing left, as one has that is off (timerfd_get_remaining()): so such a one is asked again until it can't be. One
+/// that expires again and again before it can be asked is about to expire.
+fn settled(timer: BorrowedFd<'_>) -> Result<Settled> {
+    let since = Instant::now();
+    let (mut first, mut looks) = (None, 0);
+    loop {
+        looks += 1;
+        let (mut remaining_ns, interval_ns) = get(timer)?;
+        let info = FdInfo::of_own(timer)?;
+        let ticks = info.number("ticks", 10)?;
+        if remaining_ns == 0 && interval_ns > 0 && *first.get_or_insert(ticks) < ticks {
+            remaining_ns = 1;
+        }
+        let may_be_due = remaining_ns == 0 && (interval_ns > 0 || ticks == 0);
+        if !may_be_due || looks >= LEAST_LOOKS && since.elapsed() >= DUE_LIMIT {
+            return Ok(Settled { remaining_ns, interval_ns, ticks, info });
+        }
+        std::thread::sleep(DUE_LIMIT / 20);
+    }
 }
 
 /// (remaining, interval) in ns.
@@ -178,4 +206,32 @@ fn timespec(ns: u64) -> libc::timespec {
 
 fn nanoseconds(time: libc::timespec) -> u64 {
     (time.tv_sec.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_due_is_told_from_one_that_is_off() {
+        let timer = create(libc::CLOCK_MONOTONIC).unwrap();
+        let look = || settled(timer.as_fd()).unwrap();
+        assert_eq!((look().remaining_ns, look().ticks), (0, 0));
+        // They are asked at any moment of their periods.
+        for period in [3_000, 20_000, 70_000] {
+            set(timer.as_fd(), 1, period, 0).unwrap();
+            for _ in 0..5_000 {
+                let found = look();
+                assert!(found.remaining_ns > 0, "{} {period}", found.ticks);
+            }
+        }
+        for count in 0..5_000 {
+            set(timer.as_fd(), 1 + count % 9_000, 0, 0).unwrap();
+            let found = look();
+            assert!(found.remaining_ns > 0 || found.ticks > 0);
+        }
+        // Off, with a period (timerfd_settime(2)).
+        set(timer.as_fd(), 0, 3_000, 0).unwrap();
+        assert_eq!((look().remaining_ns, look().interval_ns), (0, 3_000));
+    }
 }

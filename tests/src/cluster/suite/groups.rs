@@ -95,12 +95,16 @@ fn pairs(ckptd: &Ckptd, node: usize, program: &str, groups: usize) -> Result<(),
     let maps = ckptd.node(node).must_run(&["sh", "-c", &list])?;
     let found = sharing(&maps);
     check(found.len() == groups && found.iter().all(|group| group.len() == 2), || {
-        format!("processes with memory in common on node{node}: {found:?}, not {groups} pairs")
+        let shared: Vec<&str> = maps.lines().filter(|line| line.contains(" rw-s ")).collect();
+        format!(
+            "processes with memory in common on node{node}: {found:?}, not {groups} pairs\n{}",
+            shared.join("\n")
+        )
     })
 }
 
 /// Sets of processes with memory in common, from the lines of their /proc/PID/maps, each with the process's number before
-/// it.
+/// it. Segments of System V are left out: their numbers are those of an IPC namespace, and groups are in several.
 fn sharing(maps: &str) -> Vec<BTreeSet<&str>> {
     let mut groups: Vec<BTreeSet<&str>> = Vec::new();
     let mut holders: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
@@ -116,7 +120,8 @@ fn sharing(maps: &str) -> Vec<BTreeSet<&str>> {
         if !groups.iter().any(|group| group.contains(pid)) {
             groups.push(BTreeSet::from([pid]));
         }
-        if rights.starts_with("rw") && rights.ends_with('s') {
+        let is_segment = words.next().is_some_and(|path| path.starts_with("/SYSV"));
+        if rights.starts_with("rw") && rights.ends_with('s') && !is_segment {
             holders.entry((device, inode)).or_default().insert(pid);
         }
     }
@@ -137,6 +142,7 @@ mod tests {
     fn memory_in_common_joins_processes() {
         let maps = "1 7f00-7f10 rw-s 00000000 00:2b 7 /dev/shm/a\n1 7f20-7f30 r-xp 0 00:2b 9 /lib/c\n\
                     2 7f00-7f10 rw-s 00000000 00:2b 8 /dev/shm/b\n2 7f00-7f10 r--s 0 00:2b 9 /lib/c\n\
+                    1 7f30-7f40 rw-s 0 00:11 7 /SYSV00000000 (deleted)\n2 7f30-7f40 rw-s 0 00:11 7 /SYSV00000000 (deleted)\n\
                     3 7f00-7f10 rw-s 00000000 00:2b 8 /dev/shm/b (deleted)\n3 7f20-7f30 r--s 0 00:2b 9 /lib/c\n";
         let found = sharing(maps);
         let sizes: Vec<usize> = found.iter().map(BTreeSet::len).collect();
