@@ -25,7 +25,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{Signal, raise};
 use protocol::agent::{CheckpointNumber, ExitKind};
 use protocol::cluster::agent::Stream;
-use protocol::cluster::client::{Answer, Ask, LogPlace};
+use protocol::cluster::client::{Answer, Ask, LogPlace, NO_JOB};
 use protocol::cluster::job_event::Happening;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -309,8 +309,16 @@ impl Screen {
     /// Whether a failure that was told is the job's end: it may be that of a login, with which the job does not end. A
     /// coordinator that does not answer has ended with the allocation of its job.
     fn is_over(&self) -> bool {
-        let (Some(hooks), Some(job)) = (&self.want.hooks, &self.job) else { return false };
-        hooks.is_over(self.want.host.socket(), &job.id)
+        let Some(job) = self.job.as_ref().filter(|_| self.want.hooks.is_some()) else {
+            return false;
+        };
+        let ask = Ask::Events { job: job.id.clone(), known: None };
+        match Link::open(self.want.host.socket(), &ask).and_then(|mut link| link.next()) {
+            Ok(Answer::Events { over, .. }) => over,
+            Ok(Answer::Failed { reason, .. }) => reason.starts_with(NO_JOB),
+            Ok(_) => false,
+            Err(_) => true,
+        }
     }
 
     /// What is called hears of the job's end from here, too: the cluster of an allocation ends with its job.

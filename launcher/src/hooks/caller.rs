@@ -1,13 +1,11 @@
 //! The launcher's side of the process that calls commands: it is started, told what happens, and waited for at the end.
 
-use super::NO_JOB;
+use super::HELD;
 use super::called::never_wait;
 use super::hook::{Hook, Kind};
 use super::note::Note;
-use super::process::HELD;
 use super::queue::{ENDING, LIMIT};
 use crate::INNER_CALL;
-use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::jobs::JobFolder;
@@ -15,7 +13,6 @@ use crate::session::joblog::JobLog;
 use crate::text;
 use nix::sys::signal::SigSet;
 use nix::unistd::write;
-use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::job_event::{Happening, JobEvent};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -145,17 +142,6 @@ impl Caller {
                 State::Left
             }
         };
-    }
-
-    /// Whether a job of a cluster has ended, or its cluster.
-    pub fn is_over(&self, socket: &Path, id: &str) -> bool {
-        let ask = Ask::Events { job: id.to_owned(), known: None };
-        match Cluster::at(socket.to_owned()).open(&ask).and_then(|mut link| link.next()) {
-            Ok(Answer::Events { over, .. }) => over,
-            Ok(Answer::Failed { reason, .. }) => reason.starts_with(NO_JOB),
-            Ok(_) => false,
-            Err(_) => true,
-        }
     }
 
     /// The job runs, and ends with this process.

@@ -27,9 +27,11 @@ mod queue;
 mod said;
 mod source;
 
-/// How a coordinator that knows of no such job begins to say so.
-const NO_JOB: &str = "find job ";
-
 pub use caller::{Caller, Pending};
 pub use hook::Hook;
 pub use process::{Calling, perform};
+
+use nix::sys::signal::Signal;
+
+/// Signals that are not for the process that calls commands; it is born with them blocked.
+const HELD: [Signal; 3] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT];

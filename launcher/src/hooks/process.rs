@@ -1,5 +1,6 @@
 //! What the process does that calls commands: it passes events on to the queue, and does what that says.
 
+use super::HELD;
 use super::called::Called;
 use super::hook::{Hook, Kind};
 use super::line;
@@ -21,9 +22,6 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// How long nothing is looked at where none runs.
 const REST: Duration = Duration::from_secs(60);
-
-/// Signals that are not for it; it is born with them blocked.
-pub const HELD: [Signal; 3] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT];
 
 /// What it is called with.
 #[derive(Debug, Clone, clap::Args)]

@@ -1,9 +1,8 @@
 //! Where the process that calls commands hears of events: from the job's launcher, or from its cluster.
 
-use super::NO_JOB;
 use super::note::{LONGEST, Note};
 use crate::cluster::Cluster;
-use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::client::{Answer, Ask, NO_JOB};
 use protocol::cluster::job_event::{Happening, JobEvent};
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};

@@ -28,6 +28,9 @@ pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// Why an agent without a coordinator refuses: another attempt may find one.
 pub const NO_COORDINATOR: &str = "the agent has no coordinator at the moment: try again";
 
+/// How a coordinator that knows of no such job begins to say so.
+pub const NO_JOB: &str = "find job ";
+
 /// A place in a job's log, which holds all its output. A rollback cuts the log back, so a place is one of an
 /// epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
