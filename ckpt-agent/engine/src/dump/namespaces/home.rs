@@ -14,6 +14,10 @@ const WAY_OUT: &str = "undo it while checkpoints are taken, or do it in a mount 
 /// File systems below one of which the kernel mounts others by itself, for whoever looks there.
 const GROWING: [&str; 7] = ["nfs", "nfs4", "cifs", "smb3", "afs", "ceph", "autofs"];
 
+/// Where service managers mount things for a service or a login, and take them away: a mount goes from all namespaces with the
+/// folder that it is on, and the next start of the service makes both again.
+const PASSING: &str = "/run/";
+
 /// A mount as it is compared: what is seen, where, and its type. Options change by themselves, such as those of a file system
 /// that others have mounted as well.
 type Seen = (String, String, String, String);
@@ -66,9 +70,9 @@ fn changed(before: &str, now: &str, machine: &str) -> Option<String> {
     if let Some((_, _, at, kind)) = new {
         return Some(format!("the job has mounted {at} ({kind}) {place}"));
     }
-    let gone = was
-        .iter()
-        .find(|one| !is.contains(*one) && machine.contains(*one) && !comes_by_itself(&one.3));
+    let goes_by_itself = |one: &Seen| comes_by_itself(&one.3) || one.2.starts_with(PASSING);
+    let gone =
+        was.iter().find(|one| !is.contains(*one) && machine.contains(*one) && !goes_by_itself(one));
     gone.map(|(_, _, at, _)| format!("the job has unmounted {at} {place}"))
 }
 
@@ -106,6 +110,9 @@ mod tests {
         let more = format!("{BEFORE}23 21 0:9 / /mnt rw - tmpfs none rw\n");
         assert_eq!(changed(BEFORE, &more, &more), None);
         assert_eq!(changed(&more, BEFORE, BEFORE), None);
+        let credentials =
+            format!("{BEFORE}23 21 0:9 / /run/credentials/agent.service ro - ramfs none rw\n");
+        assert_eq!(changed(&credentials, BEFORE, &credentials), None);
         let automatic = format!("{BEFORE}23 21 0:9 / /home/x rw - nfs4 server:/home/x rw\n");
         assert_eq!(changed(BEFORE, &automatic, BEFORE), None);
     }
