@@ -13,6 +13,7 @@
 //! - `hooks`: commands that are called when something happens to a job.
 //! - `interrupts`: signals to a command that has something to clean up.
 //! - `mpi`: run times of MPI, and what their launchers are told.
+//! - `nearest`: names that were perhaps meant.
 //! - `out`: what commands print.
 //! - `recipients`: archives that are encrypted for somebody.
 //! - `tables`, `text`: text for people.
@@ -33,6 +34,8 @@ mod hooks;
 mod interrupts;
 pub mod jobs;
 mod mpi;
+#[cfg(any(feature = "configuration", feature = "manual"))]
+mod nearest;
 mod out;
 mod output_file;
 mod recipients;

@@ -18,6 +18,8 @@
 use crate::cluster::agent::MovedListener;
 use crate::compact::AgentSet;
 use serde::{Deserialize, Serialize};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 /// A checkpoint's number: it grows by one at each attempt in the life of a job, is never used
 /// twice, and starts at 1.
@@ -334,6 +336,15 @@ pub enum ExitKind {
     Exited(u8),
     /// By this signal.
     Signalled(i32),
+}
+
+impl From<ExitStatus> for ExitKind {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => ExitKind::Exited(u8::try_from(code).unwrap_or(255)),
+            (None, signal) => ExitKind::Signalled(signal.unwrap_or(9)),
+        }
+    }
 }
 
 impl ExitKind {

@@ -99,6 +99,9 @@ size_t conform_read_file(const char *path, char *buffer, size_t size);
 struct sockaddr;
 int conform_bind(int fd, const struct sockaddr *address, unsigned length);
 
+/* Takes a lease on a file (F_SETLEASE); skips where its file system has none. */
+void conform_lease(int fd, int kind);
+
 /* read and write all of it, or fail. */
 void conform_write_all(int fd, const void *bytes, size_t size);
 void conform_read_all(int fd, void *bytes, size_t size);

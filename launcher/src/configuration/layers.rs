@@ -3,6 +3,7 @@
 use super::ConfigurationError;
 use super::files::{FileState, candidates, read};
 use super::keys::{Key, keys, variable};
+use crate::nearest::nearest;
 use clap::Command;
 use clap::error::ErrorKind;
 use std::collections::BTreeMap;
@@ -16,8 +17,6 @@ const DIR_VARIABLE: &str = "CKPTD_DIR";
 /// are of the systemd units.
 const NO_OPTIONS: [&str; 3] =
     ["CKPTD_AGENT_SOCKET", "CKPTD_AGENT_OPTIONS", "CKPTD_COORDINATOR_OPTIONS"];
-/// How far a name may be from one that was perhaps meant, by its edits.
-const NEAR: usize = 3;
 
 /// Where a setting comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -283,12 +282,6 @@ fn unknown(source: Source, path: &[String], name: &str, known: &[Key]) -> Config
     let nearest = nearest(name, known.iter().map(|key| key.long.clone()));
     let name = format!("{name} of 'ckptd {}'", path.join(" "));
     ConfigurationError::Unknown { from: source, what: "option", name, nearest }
-}
-
-/// The name that was perhaps meant.
-fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
-    let distance = |one: &String| strsim::damerau_levenshtein(one, name);
-    known.min_by_key(distance).filter(|one| distance(one) <= NEAR)
 }
 
 fn find<'a>(command: &'a Command, path: &[String]) -> Option<&'a Command> {

@@ -21,7 +21,7 @@ use super::super::proc::descriptor_numbers;
 use super::super::sys::abi::S_IFSOCK;
 use super::super::sys::kcmp;
 use super::super::sys::mqueue;
-use super::super::sys::owner::{FileOwner, file_owner, file_signal, share_a_mark};
+use super::super::sys::owner::{FileOwner, file_owner, file_signal, share_a_flag, share_a_mark};
 use super::super::sys::pidfd::PidFd;
 use super::early::{self, Early};
 use super::namespaces::check_kept;
@@ -334,15 +334,15 @@ fn find(known: &[FileId], probes: &[Probe], probe: &Probe) -> std::result::Resul
     known.iter().find(same).copied().ok_or(known.len())
 }
 
-/// Without kcmp: a mark tells. Where none may be set (whoever is told of input would be told otherwise) or can be, what /proc tells of
-/// both, and an offset that would differ sooner or later if they were two.
+/// Without kcmp: a mark tells. Where none can be set, what /proc tells of both, and an offset that would differ sooner or later if
+/// they were two. Leases have O_ASYNC, too (fs/fcntl.c, fasync_insert_entry()).
 fn are_the_same(left: &Probe, right: &Probe) -> bool {
     let looks = left.shown == right.shown
         && left.flags == right.flags
         && left.info.get("pos") == right.info.get("pos");
     let mark = || match left.flags & libc::O_ASYNC {
         0 => share_a_mark(&left.copy, &right.copy),
-        _ => None,
+        _ => share_a_flag(&left.copy, &right.copy),
     };
     looks && mark().unwrap_or(true)
 }

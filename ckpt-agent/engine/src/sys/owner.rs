@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 const F_SETSIG: libc::c_int = 10;
 const F_GETSIG: libc::c_int = 11;
@@ -51,6 +52,21 @@ pub fn share_a_mark(left: &OwnedFd, right: &OwnedFd) -> Option<bool> {
     Some(unlike.is_none())
 }
 
+/// As [`share_a_mark`], by O_NONBLOCK: for descriptions whose owner is told of input (O_ASYNC), or of who wants a leased file, and
+/// must not be told by another signal than it expects. Only of descriptions that nobody uses meanwhile.
+pub fn share_a_flag(left: &OwnedFd, right: &OwnedFd) -> Option<bool> {
+    let flags = |fd| fcntl(fd, FcntlArg::F_GETFL).ok().map(OFlag::from_bits_retain);
+    let before = flags(left)?;
+    if flags(right)? != before {
+        return Some(false);
+    }
+    let marked = before ^ OFlag::O_NONBLOCK;
+    fcntl(left, FcntlArg::F_SETFL(marked)).ok()?;
+    let seen = flags(right);
+    fcntl(left, FcntlArg::F_SETFL(before)).ok()?;
+    seen.map(|seen| seen == marked)
+}
+
 fn signal_of(fd: &OwnedFd) -> Option<i32> {
     // SAFETY: takes numbers only.
     let signal = unsafe { libc::fcntl(fd.as_raw_fd(), F_GETSIG) };
@@ -75,6 +91,7 @@ pub fn set_file_owner(fd: &impl AsRawFd, owner: FileOwner, signal: i32) -> nix::
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::stat::Mode;
 
     #[test]
     fn a_mark_is_seen_through_duplicates_only() {
@@ -89,8 +106,24 @@ mod tests {
             assert_eq!(share_a_mark(&one, &other), Some(false), "signal {signal}");
             assert_eq!([&one, &other, &duplicate].map(file_signal), [signal; 3]);
         }
-        let flags = nix::fcntl::OFlag::O_PATH;
-        let path = nix::fcntl::open("/", flags, nix::sys::stat::Mode::empty()).unwrap();
-        assert_eq!(share_a_mark(&path, &one), None);
+        assert_eq!(share_a_mark(&path(), &one), None);
+    }
+
+    #[test]
+    fn a_flag_is_seen_through_duplicates_only() {
+        for flags in [OFlag::empty(), OFlag::O_NONBLOCK, OFlag::O_APPEND] {
+            let open = || nix::fcntl::open("/dev/null", flags, Mode::empty()).unwrap();
+            let (one, other) = (open(), open());
+            let duplicate = one.try_clone().unwrap();
+            let before = fcntl(&one, FcntlArg::F_GETFL);
+            assert_eq!(share_a_flag(&one, &duplicate), Some(true));
+            assert_eq!(share_a_flag(&one, &other), Some(false));
+            assert_eq!(fcntl(&one, FcntlArg::F_GETFL), before);
+        }
+        assert_eq!(share_a_flag(&path(), &path()), None);
+    }
+
+    fn path() -> OwnedFd {
+        nix::fcntl::open("/", OFlag::O_PATH, Mode::empty()).unwrap()
     }
 }

@@ -1,5 +1,6 @@
 //! Devices, routes and rules of this network namespace (rtnetlink(7), linux/rtnetlink.h, linux/fib_rules.h).
 
+mod cables;
 mod message;
 mod routes;
 mod rules;

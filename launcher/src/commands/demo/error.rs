@@ -72,7 +72,7 @@ pub enum DemoError {
     #[error("the job ended with status {status} before {what}{said}")]
     Ended {
         /// Its status.
-        status: i32,
+        status: u8,
         /// What was waited for.
         what: &'static str,
         /// What was said last.
@@ -84,7 +84,7 @@ pub enum DemoError {
         /// What it said last.
         said: String,
         /// How it ended.
-        status: i32,
+        status: u8,
         /// What it should have said.
         right: String,
     },

@@ -1,10 +1,10 @@
 //! A machine from inside: who makes it, and its first process.
 
-use super::machines::{APART, TOKEN, UP, WIRED};
-use super::{Account, PART, account_option, links};
-use crate::{EXIT_FAILED, INNER_CALL};
+use super::machines::{APART, COMMON_BITS, DEVICE, TOKEN, UP, WIRED};
+use super::{Account, account_option, ckptd, mount_proc, own};
+use crate::EXIT_FAILED;
 use ckpt_engine::sys::loopback;
-use nix::mount::{MsFlags, mount};
+use ckpt_engine::sys::rtnetlink::Network;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::sethostname;
@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// How many processes of the job a machine takes.
 const SLOTS: &str = "2";
@@ -61,15 +61,15 @@ fn make(name: &str, address: Ipv4Addr, folder: &Path, account: Account) -> io::R
     }
     sethostname(name).map_err(failed("set the host name"))?;
     loopback::bring_up().map_err(failed("bring the loopback up"))?;
-    links::set_address(links::DEVICE, address).map_err(failed("set the address"))?;
-    let own = std::env::current_exe().map_err(failed("find ckptd"))?;
+    Network::open()
+        .and_then(|mut network| network.set_address(DEVICE, address, COMMON_BITS))
+        .map_err(failed("set the address"))?;
+    let mut command = own("first").map_err(io::Error::other)?;
     // Only now: the first child from here on is process 1 there.
     unshare(CloneFlags::CLONE_NEWPID).map_err(failed("make a PID namespace"))?;
-    let mut command = Command::new(own);
-    command.args([PART, "first"]).arg(folder).env(INNER_CALL, "1");
-    command.args(account_option(account));
+    command.arg(folder).args(account_option(account));
     // It writes to a pipe of its own, or its word could come before its number.
-    let first = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let first = command.stdout(Stdio::piped()).spawn();
     let mut first = first.map_err(failed("start its first process"))?;
     let mut said = String::new();
     if let Some(out) = first.stdout.take() {
@@ -106,24 +106,20 @@ pub fn first(folder: &Path, account: Account) -> u8 {
 }
 
 fn start_agent(folder: &Path, account: Account) -> io::Result<i32> {
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>)
-        .map_err(failed("mount /proc"))?;
-    let own = std::env::current_exe().map_err(failed("find ckptd"))?;
+    mount_proc().map_err(failed("mount /proc"))?;
+    let mut command = ckptd().map_err(io::Error::other)?;
     if let Some((user, group)) = account {
         become_user(user, group).map_err(failed("become an ordinary user"))?;
     }
     let token = folder.with_file_name(TOKEN);
     let log = File::create(folder.join(LOG)).map_err(failed("write its log"))?;
     let name = nix::unistd::gethostname().map_err(failed("find its name"))?;
-    let mut command = Command::new(own);
     command.arg("--dir").arg(folder).args(["agent", "--slots", SLOTS, "--speed", "1"]);
     command.arg("--join-file").arg(token).arg("--name").arg(name);
     if account.is_none() {
         command.arg("--allow-root");
     }
-    command.env(INNER_CALL, "1").current_dir("/").stdin(Stdio::null());
-    command.stdout(log.try_clone()?).stderr(log);
+    command.current_dir("/").stdout(log.try_clone()?).stderr(log);
     let agent = command.spawn().map_err(failed("start its agent"))?;
     i32::try_from(agent.id()).map_err(io::Error::other)
 }

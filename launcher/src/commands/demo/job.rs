@@ -4,8 +4,8 @@ use super::error::DemoError;
 use super::machines::Machine;
 use super::{PART, apart, program};
 use crate::tables::printable;
+use protocol::agent::ExitKind;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -135,9 +135,9 @@ impl Job {
         out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(DemoError::Output)
     }
 
-    fn status(&mut self) -> Result<i32, DemoError> {
+    fn status(&mut self) -> Result<u8, DemoError> {
         let status = self.run.wait().map_err(DemoError::system("wait for the job"))?;
-        Ok(status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1))
+        Ok(ExitKind::from(status).shell_status())
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::daemons::ADDRESS;
 use super::error::DemoError;
-use super::{Account, PART, account_option, apart, links};
+use super::{Account, PART, account_option, apart};
+use ckpt_engine::sys::rtnetlink::Network;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -13,6 +14,10 @@ use std::process::{Child, ChildStdout, Stdio};
 
 /// The device that all cables lead to.
 pub const BRIDGE: &str = "bridge";
+/// The device of a machine.
+pub const DEVICE: &str = "eth0";
+/// Bits of the addresses that the machines have in common.
+pub const COMMON_BITS: u8 = 24;
 /// The folder with the agents' token in that of the demonstration.
 pub const TOKEN: &str = "token";
 /// What a machine says when its network can be made.
@@ -59,7 +64,9 @@ impl Machine {
         let mut maker = command.spawn().map_err(failed)?;
         let mut said = BufReader::new(maker.stdout.take().ok_or_else(|| failed(no_pipe()))?);
         expect(&mut said, APART).map_err(failed)?;
-        links::lay_cable(BRIDGE, &format!("to-{name}"), maker.id()).map_err(DemoError::Network)?;
+        Network::open()
+            .and_then(|mut net| net.lay_cable(BRIDGE, &format!("to-{name}"), maker.id(), DEVICE))
+            .map_err(DemoError::Network)?;
         let told = maker.stdin.as_mut().ok_or_else(no_pipe);
         told.and_then(|input| writeln!(input, "{WIRED}")).map_err(failed)?;
         let first = expect(&mut said, UP).map_err(failed)?;

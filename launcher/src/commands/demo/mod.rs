@@ -3,7 +3,7 @@
 //! - here: the process that the user has started. It only waits, so that whatever ends it ends all.
 //! - `stage`: the namespaces around everything; their end is the end of all that was started.
 //! - `play`: what is shown, step by step, from inside of them.
-//! - `machines`, `inside`: machines, seen from outside and from inside; `links`: their network.
+//! - `machines`, `inside`: machines, seen from outside and from inside.
 //! - `daemons`: the coordinator, and what is asked of it. `job`: the job, as 'ckptd run' shows it.
 //! - `program`, `queens`: the job's own program, and what it computes.
 //! - `picture`: who is where, as text.
@@ -13,7 +13,6 @@ mod daemons;
 mod error;
 mod inside;
 mod job;
-mod links;
 mod machines;
 mod picture;
 mod play;
@@ -26,6 +25,7 @@ use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::{EXIT_FAILED, INNER_CALL};
 use error::DemoError;
+use nix::mount::{MsFlags, mount};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -110,6 +110,12 @@ fn apart() -> Result<Command, DemoError> {
     let mut command = ckptd()?;
     command.process_group(0).current_dir("/");
     Ok(command)
+}
+
+/// Has the processes of this PID namespace shown, and no others.
+fn mount_proc() -> nix::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>)
 }
 
 /// This executable, which reads no configuration.

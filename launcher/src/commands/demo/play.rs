@@ -3,16 +3,15 @@
 use super::daemons::{Coordinator, GRACE, Status};
 use super::error::DemoError;
 use super::job::{self, Job};
-use super::machines::{BRIDGE, Machine, TOKEN};
+use super::machines::{BRIDGE, COMMON_BITS, Machine, TOKEN};
 use super::picture::{Frame, picture};
-use super::{Account, apart, daemons, inside, links, program};
+use super::{Account, apart, daemons, inside, mount_proc, program};
 use crate::text;
 use ckpt_engine::sys::loopback;
-use nix::mount::{MsFlags, mount};
+use ckpt_engine::sys::rtnetlink::Network;
 use nix::sys::signal::SigSet;
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -48,9 +47,9 @@ pub fn perform(folder: &Path, account: Account) -> Result<(), DemoError> {
 
 /// What the kernel gives a first process only if that asks for it.
 fn prepare() -> Result<(), DemoError> {
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).map_err(|errno| {
-        DemoError::Powerless { what: "mount /proc in a PID namespace", cause: errno.into() }
+    mount_proc().map_err(|errno| DemoError::Powerless {
+        what: "mount /proc in a PID namespace",
+        cause: errno.into(),
     })?;
     // What the user's process holds up for itself would be held up in everything that is started.
     SigSet::empty().thread_set_mask().map_err(DemoError::system("let signals come"))?;
@@ -60,7 +59,11 @@ fn prepare() -> Result<(), DemoError> {
         std::process::exit(0);
     });
     loopback::bring_up()
-        .and_then(|()| links::make_bridge(BRIDGE, daemons::ADDRESS))
+        .and_then(|()| {
+            let mut network = Network::open()?;
+            network.make_bridge(BRIDGE)?;
+            network.set_address(BRIDGE, daemons::ADDRESS, COMMON_BITS)
+        })
         .map_err(DemoError::Network)
 }
 
@@ -76,7 +79,8 @@ fn make_machines(
     command(&format!("ckptd coordinator --grace {GRACE}"))?;
     let token = coordinator.token(MACHINES.into())?;
     command("ckptd token --uses 3")?;
-    write_secret(&folder.join(TOKEN), &token).map_err(DemoError::system("write the token"))?;
+    protocol::durable::replace(&folder.join(TOKEN), token.as_bytes())
+        .map_err(DemoError::system("write the token"))?;
     let mut machines = Vec::new();
     for number in 1..=MACHINES {
         let machine = Machine::start(number, folder, account)?;
@@ -197,11 +201,6 @@ fn until<T>(
         }
         std::thread::sleep(LOOK);
     }
-}
-
-fn write_secret(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
 }
 
 fn step(number: u8, text: &str) -> Result<(), DemoError> {

@@ -3,15 +3,15 @@
 
 use super::error::DemoError;
 use super::{PART, account_option};
-use crate::{EXIT_FAILED, INNER_CALL};
+use crate::INNER_CALL;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid};
+use protocol::agent::ExitKind;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -46,8 +46,7 @@ pub fn perform() -> Result<u8, DemoError> {
     }
     let mut play = command.spawn().map_err(DemoError::system("start a part of it"))?;
     let status = play.wait().map_err(DemoError::system("wait for it"))?;
-    let number = status.code().or(status.signal().map(|signal| 128 + signal));
-    Ok(number.and_then(|number| u8::try_from(number).ok()).unwrap_or(EXIT_FAILED))
+    Ok(ExitKind::from(status).shell_status())
 }
 
 /// Leaves the machine's namespaces. Children are in a new PID namespace from then on.

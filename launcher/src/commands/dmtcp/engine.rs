@@ -19,7 +19,6 @@ use protocol::control::LiveStatus;
 use protocol::task;
 use protocol::transport::ClientEvent;
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -193,7 +192,7 @@ async fn foreground(
         loud,
     };
     let status = holder.until_end(child).await.map_err(|error| failed(&error))?;
-    let status = exit_kind(status);
+    let status = ExitKind::from(status);
     // A checkpoint after which the processes end is recorded a moment later than they do.
     let _ = holder.orders.send(Order::Command(Wanted::Quit)).await;
     let _ = port_task.await;
@@ -249,13 +248,6 @@ impl Holder {
             self.callers.answer_last(caller, &Answer::Ended { status, checkpoint: newest });
         }
         self.refuse_waiting("take a checkpoint: the job has ended");
-    }
-}
-
-fn exit_kind(status: ExitStatus) -> ExitKind {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => ExitKind::Exited(u8::try_from(code).unwrap_or(255)),
-        (None, signal) => ExitKind::Signalled(signal.unwrap_or(9)),
     }
 }
 

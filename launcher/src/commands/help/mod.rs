@@ -11,14 +11,13 @@ mod topics;
 use super::print;
 use crate::cli::Cli;
 use crate::failure::Failure;
+use crate::nearest::nearest;
 use clap::{Command, CommandFactory};
 use std::fmt::Write;
 use topics::{TOPICS, Topic};
 
 /// The widest text that is made, in letters.
 const WIDEST: usize = 100;
-/// How different a name may be from what is typed, in letters that are added, missing, changed or exchanged.
-const NEAR: usize = 3;
 
 /// Shows what these words name.
 pub fn perform(words: &[String]) -> Result<(), Failure> {
@@ -69,7 +68,8 @@ impl Shown {
 
 fn unknown(root: &Command, words: &[String]) -> Failure {
     let name = words.join(" ");
-    let near = nearest(&name, names(root)).map(|near| format!("; did you mean '{near}'?"));
+    let near =
+        nearest(&name, names(root).into_iter()).map(|near| format!("; did you mean '{near}'?"));
     let near = near.unwrap_or_else(|| "; 'ckptd help' lists both".to_owned());
     Failure::Usage(format!("wrong usage: there is no command or topic '{name}'{near}"))
 }
@@ -84,12 +84,6 @@ fn names(root: &Command) -> Vec<String> {
         std::iter::once(name.to_owned()).chain(inner)
     });
     TOPICS.iter().map(|topic| topic.name.to_owned()).chain(commands).collect()
-}
-
-/// The name that was perhaps meant.
-fn nearest(name: &str, known: Vec<String>) -> Option<String> {
-    let distance = |one: &String| strsim::damerau_levenshtein(one, name);
-    known.into_iter().min_by_key(distance).filter(|one| distance(one) <= NEAR)
 }
 
 #[cfg(test)]

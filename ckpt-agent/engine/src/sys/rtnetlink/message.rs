@@ -32,11 +32,7 @@ impl Request {
 
     /// Adds an attribute.
     pub(super) fn add(&mut self, kind: u16, content: &[u8]) {
-        let length = u16::try_from(ATTRIBUTE + content.len()).unwrap_or(u16::MAX);
-        self.body.extend_from_slice(&length.to_ne_bytes());
-        self.body.extend_from_slice(&kind.to_ne_bytes());
-        self.body.extend_from_slice(content);
-        self.body.resize(self.body.len().next_multiple_of(4), 0);
+        self.body.extend(attribute(kind, content));
     }
 
     /// The whole message.
@@ -51,6 +47,17 @@ impl Request {
         bytes.extend_from_slice(&self.body);
         bytes
     }
+}
+
+/// An attribute, filled up to where the next one begins: several of them are the content of one that nests them.
+pub(super) fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(ATTRIBUTE + content.len()).unwrap_or(u16::MAX);
+    let mut bytes = Vec::with_capacity((ATTRIBUTE + content.len()).next_multiple_of(4));
+    bytes.extend_from_slice(&length.to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(content);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
 }
 
 /// One of the kernel's answers.
@@ -113,4 +120,22 @@ impl Answer {
 /// Four bytes as the kernel has them.
 pub(super) fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgements_are_read() {
+        let answer = |error: i32| {
+            let refused = u16::try_from(libc::NLMSG_ERROR).unwrap();
+            let request = Request { kind: refused, flags: 0, body: error.to_ne_bytes().to_vec() };
+            Answer::split(&request.finish(7), 7).next().unwrap()
+        };
+        assert!(answer(0).unwrap().end);
+        let error = answer(-libc::EPERM).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        answer(i32::MIN).unwrap_err();
+    }
 }
