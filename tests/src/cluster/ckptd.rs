@@ -23,7 +23,7 @@ const FAULTS: &str = "faults";
 /// The folder of batteries in a node's home.
 const POWER: &str = "power";
 /// How long a coordinator or an agent may take to come up.
-const UP_LIMIT: Duration = Duration::from_secs(20);
+const UP_LIMIT: Duration = Duration::from_secs(60);
 
 /// How ckptd is set up.
 #[derive(Clone, Debug)]

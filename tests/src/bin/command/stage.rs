@@ -13,7 +13,7 @@ use ckptd_tests::job::Failure;
 use ckptd_tests::processes;
 
 /// How long anything may take.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long the rest of what a command has said may take when it has ended.
 const QUIET: Duration = Duration::from_millis(500);
