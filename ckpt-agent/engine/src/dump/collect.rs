@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 
 use nix::sys::statfs::{FsType, statfs};
@@ -16,7 +16,7 @@ use super::super::graph::{
     Descriptor, FileId, Inside, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid,
 };
 use super::super::locks;
-use super::super::objects::{DumpContext, Object, Probe, check_device, in_flight};
+use super::super::objects::{DumpContext, Object, Probe, check_device, in_flight, settle_timers};
 use super::super::proc::descriptor_numbers;
 use super::super::sys::abi::S_IFSOCK;
 use super::super::sys::kcmp;
@@ -125,6 +125,13 @@ pub fn collect(
     let Collected { files, probes, process_locks, .. } = &mut collected;
     early::open_locked(process_locks, files, probes, context);
     add_in_flight(&mut collected, &mut known, context)?;
+    let Collected { files, probes, .. } = &mut collected;
+    settle_timers(files.iter_mut().zip(probes).filter_map(
+        |(file, probe)| match &mut file.object {
+            Object::Timer(timer) => Some((timer, probe.copy.as_fd())),
+            _ => None,
+        },
+    ))?;
     early::open_limited(processes, &collected.descriptors, &mut collected.files)?;
     Ok(collected)
 }

@@ -13,10 +13,10 @@ use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
 /// _IOW('T', 0, __u64) (include/uapi/linux/timerfd.h); needs CONFIG_CHECKPOINT_RESTORE.
 const TFD_IOC_SET_TICKS: u64 = 0x4008_5400;
 
-/// How late the interrupt of a timer may be that is due: each one that is off is asked for so long.
+/// How late the interrupt of a timer may be that is due: those that are off are asked for so long.
 const DUE_LIMIT: Duration = Duration::from_millis(1);
 
-/// How often it is asked at least: this process may stand still as well.
+/// How often they are asked at least: this process may stand still as well.
 const LEAST_LOOKS: u32 = 5;
 
 /// A timer descriptor.
@@ -41,6 +41,45 @@ impl Timer {
     fn on_wall_clock(&self) -> bool {
         matches!(self.clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_ALARM)
             && self.flags & libc::TFD_TIMER_ABSTIME != 0
+    }
+
+    /// A timer as it says that it is.
+    fn read(copy: BorrowedFd<'_>) -> Result<Self> {
+        let (remaining_ns, interval_ns) = get(copy)?;
+        let info = FdInfo::of_own(copy)?;
+        let clock = info.number("clockid", 10)? as i32;
+        let flags = info.number("settime flags", 8)? as i32;
+        let ticks = info.number("ticks", 10)?;
+        let mut timer = Self { clock, flags, ticks, remaining_ns, interval_ns, deadline_ns: None };
+        timer.set_deadline()?;
+        Ok(timer)
+    }
+
+    /// Whether it has nothing left, and nothing has come of it.
+    fn may_be_due(&self) -> bool {
+        self.remaining_ns == 0 && (self.interval_ns > 0 || self.ticks == 0)
+    }
+
+    /// Asks it again. A periodic one that has expired is not running until it is read or asked (fs/timerfd.c,
+    /// do_timerfd_gettime()): so it is asked first, then its count is read. One that expires again and again before it can be asked
+    /// is about to expire.
+    fn ask(&mut self, copy: BorrowedFd<'_>) -> Result<()> {
+        let before = self.ticks;
+        (self.remaining_ns, self.interval_ns) = get(copy)?;
+        self.ticks = FdInfo::of_own(copy)?.number("ticks", 10)?;
+        if self.may_be_due() && self.interval_ns > 0 && before < self.ticks {
+            self.remaining_ns = 1;
+        }
+        self.set_deadline()
+    }
+
+    fn set_deadline(&mut self) -> Result<()> {
+        if self.on_wall_clock() && self.remaining_ns > 0 {
+            let now = clocks::now(nix::time::ClockId::CLOCK_REALTIME)?;
+            let remaining = i64::try_from(self.remaining_ns).unwrap_or(i64::MAX);
+            self.deadline_ns = Some(now.saturating_add(remaining));
+        }
+        Ok(())
     }
 
     fn create(&self, context: &mut RestoreContext) -> Result<OwnedFd> {
@@ -111,16 +150,7 @@ impl ObjectKind for Timer {
     }
 
     fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
-        let Settled { remaining_ns, interval_ns, ticks, info } = settled(probe.copy.as_fd())?;
-        let now_ns = clocks::now(nix::time::ClockId::CLOCK_REALTIME)?;
-        let clock = info.number("clockid", 10)? as i32;
-        let flags = info.number("settime flags", 8)? as i32;
-        let mut timer = Self { clock, flags, ticks, remaining_ns, interval_ns, deadline_ns: None };
-        if timer.on_wall_clock() && remaining_ns > 0 {
-            let remaining = i64::try_from(remaining_ns).unwrap_or(i64::MAX);
-            timer.deadline_ns = Some(now_ns.saturating_add(remaining));
-        }
-        Ok(timer)
+        Self::read(probe.copy.as_fd())
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
@@ -145,35 +175,25 @@ fn create(clock: i32) -> nix::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What a timer says of itself.
-struct Settled {
-    remaining_ns: u64,
-    interval_ns: u64,
-    ticks: u64,
-    info: FdInfo,
-}
-
-/// Asks a timer. A periodic one that has expired is not running until it is read or asked (fs/timerfd.c,
-/// do_timerfd_gettime()): so it is asked first, then its count is read. One that is due, but whose interrupt has yet to come,
-/// has nothing left, as one has that is off (timerfd_get_remaining()): so such a one is asked again until it can't be. One
-/// that expires again and again before it can be asked is about to expire.
-fn settled(timer: BorrowedFd<'_>) -> Result<Settled> {
+/// Asks the timers again that may be due. One that is due, but whose interrupt has yet to come, has nothing left, as one has that is off
+/// (fs/timerfd.c, timerfd_get_remaining()): so those are asked again until they can't be due. All of them are asked in turn, so
+/// that a job with many that are off stands no longer than one with one.
+///
+/// # Errors
+/// Failed timerfd_gettime(2).
+pub fn settle<'a>(timers: impl Iterator<Item = (&'a mut Timer, BorrowedFd<'a>)>) -> Result<()> {
+    let mut open: Vec<_> = timers.filter(|(timer, _)| timer.may_be_due()).collect();
     let since = Instant::now();
-    let (mut first, mut looks) = (None, 0);
-    loop {
+    let mut looks = 0;
+    while !open.is_empty() && (looks < LEAST_LOOKS || since.elapsed() < DUE_LIMIT) {
+        std::thread::sleep(DUE_LIMIT / LEAST_LOOKS);
+        for (timer, copy) in &mut open {
+            timer.ask(*copy)?;
+        }
+        open.retain(|(timer, _)| timer.may_be_due());
         looks += 1;
-        let (mut remaining_ns, interval_ns) = get(timer)?;
-        let info = FdInfo::of_own(timer)?;
-        let ticks = info.number("ticks", 10)?;
-        if remaining_ns == 0 && interval_ns > 0 && *first.get_or_insert(ticks) < ticks {
-            remaining_ns = 1;
-        }
-        let may_be_due = remaining_ns == 0 && (interval_ns > 0 || ticks == 0);
-        if !may_be_due || looks >= LEAST_LOOKS && since.elapsed() >= DUE_LIMIT {
-            return Ok(Settled { remaining_ns, interval_ns, ticks, info });
-        }
-        std::thread::sleep(DUE_LIMIT / 20);
     }
+    Ok(())
 }
 
 /// (remaining, interval) in ns.
@@ -215,7 +235,11 @@ mod tests {
     #[test]
     fn one_that_is_due_is_told_from_one_that_is_off() {
         let timer = create(libc::CLOCK_MONOTONIC).unwrap();
-        let look = || settled(timer.as_fd()).unwrap();
+        let look = || {
+            let mut found = Timer::read(timer.as_fd()).unwrap();
+            settle([(&mut found, timer.as_fd())].into_iter()).unwrap();
+            found
+        };
         assert_eq!((look().remaining_ns, look().ticks), (0, 0));
         // They are asked at any moment of their periods.
         for period in [3_000, 20_000, 70_000] {
