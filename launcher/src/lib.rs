@@ -70,6 +70,12 @@ pub fn main_with(start_agent: agent::StartAgent) -> ExitCode {
         Ok(status) => return ExitCode::from(status),
         Err(start_agent) => start_agent,
     };
+    #[cfg(feature = "manual")]
+    match commands::complete() {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::SUCCESS,
+        Err(error) => return ExitCode::from(told(&error)),
+    }
     let cli = match parse() {
         Ok(cli) => cli,
         Err(status) => return ExitCode::from(status),
@@ -99,9 +105,12 @@ fn parse() -> Result<cli::Cli, u8> {
         2
     })?;
     let matches = definition.try_get_matches_from(arguments);
-    matches.and_then(|matches| cli::Cli::from_arg_matches(&matches)).map_err(|error| {
-        // Help and version are no errors; clap uses status 2 for all others.
-        let _ = error.print();
-        u8::try_from(error.exit_code()).unwrap_or(2)
-    })
+    matches.and_then(|matches| cli::Cli::from_arg_matches(&matches)).map_err(|error| told(&error))
+}
+
+/// Says what clap has found; the exit status of it.
+fn told(error: &clap::Error) -> u8 {
+    // Help and version are no errors; clap uses status 2 for all others.
+    let _ = error.print();
+    u8::try_from(error.exit_code()).unwrap_or(2)
 }

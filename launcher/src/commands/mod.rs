@@ -54,6 +54,8 @@ mod token;
 mod top;
 mod verify;
 
+#[cfg(feature = "manual")]
+pub use completions::answer as complete;
 pub use dmtcp::called;
 
 use crate::agent::StartAgent;

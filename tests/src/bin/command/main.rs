@@ -64,6 +64,7 @@ const CASES: &[(&str, Case)] = &[
     ("refusals", listings::refusals),
     ("help", manual::help),
     ("help-on-a-terminal", manual::pager),
+    ("completions", manual::completions),
     ("demo", demo::shown),
     ("demo-interrupted", demo::interrupted),
     ("demo-refused", demo::refused),

@@ -1,18 +1,52 @@
 //! `ckptd completions` and `ckptd man`: made from the definition of the command line.
 
+mod names;
+
 use super::print;
 use crate::cli::Cli;
 use crate::failure::Failure;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use clap_complete::env::{CompleteEnv, Shells};
 use clap_mangen::Man;
 use std::fs;
 use std::path::Path;
 
+/// Set by the shell when it asks for what may follow.
+const ASKED: &str = "CKPTD_COMPLETE";
+/// What the shell calls.
+const NAME: &str = "ckptd";
+/// A file of functions of zsh is run when the first completion is asked for: the function that it defines has to be called then.
+const AUTOLOADED: &str =
+    "\n[[ ${funcstack[1]} == _ckptd ]] && _clap_dynamic_completer_ckptd \"$@\"\n";
+
+/// Prints the script that a shell reads. It calls ckptd for each completion, so that it knows the jobs and the members of the cluster.
 pub fn completions(shell: Shell) -> Result<(), Failure> {
+    print(&script(shell).map_err(|error| Failure::of("print the completions", error))?)
+}
+
+fn script(shell: Shell) -> std::io::Result<String> {
+    let name = shell.to_string();
+    let shells = Shells::builtins();
+    let known = shells.completer(&name).ok_or(std::io::ErrorKind::Unsupported)?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "ckptd", &mut script);
-    print(&String::from_utf8_lossy(&script))
+    known.write_registration(ASKED, NAME, NAME, NAME, &mut script)?;
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if shell == Shell::Zsh {
+        script.push_str(AUTOLOADED);
+    }
+    Ok(script)
+}
+
+/// Answers a shell that asks what may follow; whether it was one.
+///
+/// # Errors
+/// What clap says of the question.
+pub fn answer() -> Result<bool, clap::Error> {
+    let here = std::env::current_dir().ok();
+    let definition = || names::offered(Cli::command());
+    let asked = CompleteEnv::with_factory(definition).var(ASKED).bin(NAME).completer(NAME);
+    asked.try_complete(std::env::args_os(), here.as_deref())
 }
 
 /// Writes ckptd.1, and ckptd-COMMAND.1 for each command.
@@ -58,18 +92,10 @@ mod tests {
     }
 
     #[test]
-    fn every_shell_knows_every_command() {
-        let names = commands();
-        assert!(names.len() > 20);
+    fn every_shell_has_a_script() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "ckptd", &mut script);
-            let script = String::from_utf8(script).unwrap();
-            for name in &names {
-                assert!(script.contains(name.as_str()), "{shell}: {name}");
-            }
-            // fish writes "-l interval".
-            assert!(script.contains("interval"), "{shell}");
+            let script = script(shell).unwrap();
+            assert!(script.contains(ASKED) && script.contains(NAME), "{shell}: {script}");
         }
     }
 
