@@ -12,6 +12,7 @@
 //! - `cluster`: the commands where the machine belongs to a cluster.
 //! - `hooks`: commands that are called when something happens to a job.
 //! - `interrupts`: signals to a command that has something to clean up.
+//! - `journal`: the journal of systemd, with fields.
 //! - `mpi`: run times of MPI, and what their launchers are told.
 //! - `nearest`: names that were perhaps meant.
 //! - `out`: what commands print.
@@ -33,6 +34,7 @@ mod failure;
 mod hooks;
 mod interrupts;
 pub mod jobs;
+mod journal;
 mod mpi;
 #[cfg(any(feature = "configuration", feature = "manual"))]
 mod nearest;

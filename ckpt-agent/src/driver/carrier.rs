@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use protocol::cluster::NodeName;
 use protocol::task;
-use protocol::transport::{Connection, Identity, Precedence};
+use protocol::transport::{Connection, Identity, Precedence, RefusalKind, TransportError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::channel;
@@ -36,8 +36,7 @@ impl Dial for Carrier {
                     let local = connection.local.ip();
                     Ok((carry(connection), local))
                 }
-                Err(error) if error.refusal().is_some() => Err(Refusal::Final(error.to_string())),
-                Err(error) => Err(Refusal::Passing(error.to_string())),
+                Err(error) => Err(refused(&error)),
             }
         })
     }
@@ -58,6 +57,14 @@ impl Dial for Carrier {
             };
             Ok(carry_until(connection?, over))
         })
+    }
+}
+
+/// A coordinator of another version is about to be upgraded, or to be followed by one of this.
+fn refused(error: &TransportError) -> Refusal {
+    match error.refusal() {
+        None | Some(RefusalKind::Version) => Refusal::Passing(error.to_string()),
+        Some(_) => Refusal::Final(error.to_string()),
     }
 }
 
@@ -123,4 +130,18 @@ where
         }
     });
     Link { to, from }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_is_waited_for() {
+        let refused = |kind| refused(&TransportError::Refused { kind, reason: "why".to_owned() });
+        let passing = Refusal::Passing("why".to_owned());
+        assert_eq!(refused(RefusalKind::Version), passing);
+        assert_eq!(refused(RefusalKind::Certificate), Refusal::Final("why".to_owned()));
+        assert!(matches!(super::refused(&TransportError::Closed), Refusal::Passing(_)));
+    }
 }

@@ -57,6 +57,7 @@ mod verify;
 #[cfg(feature = "manual")]
 pub use completions::answer as complete;
 pub use dmtcp::called;
+pub use one_line::escaped;
 
 use crate::agent::StartAgent;
 use crate::cli::{Cli, Command, JobOptions};

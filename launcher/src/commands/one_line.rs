@@ -31,7 +31,7 @@ impl<W: Write> Write for OneLine<W> {
 }
 
 /// The line with its control characters written out, but for the newline at its end.
-fn escaped(line: &str, coloured: bool) -> String {
+pub fn escaped(line: &str, coloured: bool) -> String {
     let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
     let mut escaped = String::with_capacity(line.len() + 1);
     for character in line.chars() {

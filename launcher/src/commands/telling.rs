@@ -3,6 +3,7 @@
 use super::one_line::OneLine;
 use crate::cli::JobOptions;
 use crate::failure::Failure;
+use crate::journal::Journal;
 use crate::timeline::Timeline;
 use std::io::IsTerminal;
 use tracing::level_filters::STATIC_MAX_LEVEL;
@@ -37,7 +38,7 @@ pub const ON_A_CLUSTER: &str = "--trace is for jobs of one machine: on a cluster
 /// Why DMTCP's jobs have none.
 pub const WITH_DMTCP: &str = "--trace is for the native engine: leave it or --engine dmtcp out";
 
-/// Lines about what happens, on standard error.
+/// Lines about what happens, on standard error; where that is the journal of systemd, with fields.
 pub fn tell_what_happens() {
     let value = |name| std::env::var(name).ok().filter(|words| !words.is_empty());
     let asked = match (value(VARIABLE), value(COMMON_VARIABLE)) {
@@ -52,15 +53,18 @@ pub fn tell_what_happens() {
         Ok(filter) => (filter, None),
         Err(reason) => (Targets::new().with_default(LevelFilter::INFO), Some(reason)),
     };
-    let coloured = std::io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(move || OneLine::to(std::io::stderr(), coloured))
-        .with_target(false)
-        .with_ansi(coloured)
-        // A stage that never ends shows by its beginning.
-        .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE);
+    let journal = Journal::of_standard_error();
+    let lines = journal.is_none().then(|| {
+        let coloured = std::io::stderr().is_terminal();
+        tracing_subscriber::fmt::layer()
+            .with_writer(move || OneLine::to(std::io::stderr(), coloured))
+            .with_target(false)
+            .with_ansi(coloured)
+            // A stage that never ends shows by its beginning.
+            .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE)
+    });
     // Set already: then it tells.
-    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
+    let _ = tracing_subscriber::registry().with(journal).with(lines).with(filter).try_init();
     if let Some(reason) = wrong {
         tracing::warn!("{reason}; the level is info");
     }
