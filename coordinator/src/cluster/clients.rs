@@ -235,12 +235,18 @@ impl ClusterMachine {
         if wanted == naming::LATEST {
             return own.last().copied().ok_or(FindError::NoJobs);
         }
-        let exact =
-            own.iter().rev().find(|job| job.ledger.name == wanted || job.ledger.id == wanted);
-        if let Some(job) = exact {
+        if let Some(job) = own.iter().rev().find(|job| job.is_called(&caller.user, wanted)) {
             return Ok(job);
         }
-        own.retain(|job| !wanted.is_empty() && job.ledger.id.starts_with(wanted));
+        if let Some(job) = own.iter().find(|job| job.ledger.id == wanted) {
+            return Ok(job);
+        }
+        // An operator may mean those of several users by a name.
+        let is_named = own.iter().any(|job| job.ledger.name == wanted);
+        own.retain(|job| match is_named {
+            true => job.ledger.name == wanted,
+            false => !wanted.is_empty() && job.ledger.id.starts_with(wanted),
+        });
         let wanted = wanted.to_owned();
         match own[..] {
             [] => Err(FindError::Unknown(wanted)),
@@ -290,12 +296,14 @@ impl ClusterMachine {
             return Some((format!("run the job: {nowhere}"), 125));
         }
         let name = request.name.as_deref()?;
-        let taken = || {
-            let same = |job: &Job| job.ledger.name == name || job.ledger.id == name;
-            self.jobs.values().any(same).then_some("there is a job of that name")
-        };
-        let why = naming::refusal(name).or_else(taken)?;
+        let why = naming::refusal(name).or_else(|| self.taken(&caller.user, name))?;
         Some((format!("name the job {name:?}: {why}"), 2))
+    }
+
+    /// Why a job of that user can't have that name: each user has names of its own.
+    pub(super) fn taken(&self, user: &JobUser, name: &str) -> Option<&'static str> {
+        let taken = self.jobs.values().any(|job| job.is_called(user, name));
+        taken.then_some("there is a job of that name")
     }
 
     fn run(&mut self, now: Now, client: &ClientId, caller: &Caller, request: RunRequest) {
@@ -395,6 +403,11 @@ impl ClusterMachine {
 }
 
 impl Job {
+    /// Whether that user means this job of its own by that name or id.
+    fn is_called(&self, user: &JobUser, name: &str) -> bool {
+        self.ledger.user.name == user.name && (self.ledger.name == name || self.ledger.id == name)
+    }
+
     fn restart(
         &mut self,
         now: Now,

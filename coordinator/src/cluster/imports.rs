@@ -147,10 +147,11 @@ impl ClusterMachine {
         if request.log_length > job.record.log_length || request.log_length > LONGEST_LOG {
             return Err(ImportError::LongLog);
         }
+        let owner = request.owner.unwrap_or_else(|| caller.user.clone());
         let own_name = (job.name != job.id).then(|| job.name.clone());
         let name = request.name.or(own_name);
         if let Some(name) = &name {
-            let refusal = naming::refusal(name).or_else(|| self.taken(name));
+            let refusal = naming::refusal(name).or_else(|| self.taken_for_import(&owner, name));
             if let Some(why) = refusal {
                 return Err(ImportError::Name { name: name.clone(), why });
             }
@@ -163,7 +164,7 @@ impl ClusterMachine {
         Ok(Import {
             name: name.unwrap_or_else(|| id.clone()),
             id,
-            owner: request.owner.unwrap_or_else(|| caller.user.clone()),
+            owner,
             // What it has in a folder there it reads as that account, whoever it has logged in as.
             user: caller.account.clone(),
             node,
@@ -177,11 +178,11 @@ impl ClusterMachine {
         })
     }
 
-    fn taken(&self, name: &str) -> Option<&'static str> {
-        let same = |job: &Job| job.ledger.name == name || job.ledger.id == name;
-        let under_way = self.imports.0.values().any(|import| import.name == name);
-        let taken = under_way || self.jobs.values().any(same);
-        taken.then_some("there is a job of that name")
+    /// Why an import can't become a job of that user by that name.
+    fn taken_for_import(&self, owner: &JobUser, name: &str) -> Option<&'static str> {
+        let same = |import: &Import| import.owner.name == owner.name && import.name == name;
+        let under_way = self.imports.0.values().any(same);
+        under_way.then_some("there is a job of that name").or_else(|| self.taken(owner, name))
     }
 
     /// A piece of the log has come; after the last the agent takes the images.

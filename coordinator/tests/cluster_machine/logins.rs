@@ -171,6 +171,39 @@ fn run() -> Ask {
     Ask::Run(Box::new(RunRequest { name: None, launch, settings, detach: false }))
 }
 
+fn run_as(name: &str) -> Ask {
+    let Ask::Run(request) = run() else { unreachable!() };
+    Ask::Run(Box::new(RunRequest { name: Some(name.to_owned()), ..*request }))
+}
+
+#[test]
+fn each_user_has_names_of_its_own() {
+    let mut world = World::new();
+    let bob = (LOGIN, (1002, "bob"));
+    let id = |world: &mut World, place| match &world.ask(place, run_as("fold"))[0] {
+        Answer::Accepted { job } => job.clone(),
+        other => panic!("{other:?}"),
+    };
+    let (hers, his) = (id(&mut world, (LOGIN, ALICE)), id(&mut world, bob));
+    assert_ne!(hers, his);
+    world.refused((LOGIN, ALICE), run_as("fold"), "there is a job of that name");
+    world.refused(bob, run_as(&his), "there is a job of that name");
+    let found = |world: &mut World, place, wanted: &str| -> Vec<String> {
+        let shown: serde_json::Value =
+            world.listing(place, Ask::Status { job: Some(wanted.to_owned()) });
+        let id = |job: &serde_json::Value| job["id"].as_str().unwrap().to_owned();
+        shown.as_array().map_or_else(|| vec![id(&shown)], |all| all.iter().map(id).collect())
+    };
+    assert_eq!(found(&mut world, (LOGIN, ALICE), "fold"), [hers.as_str()]);
+    assert_eq!(found(&mut world, bob, "fold"), [his.as_str()]);
+    // An operator sees both, and says which.
+    let operator = (OPERATOR, ROOT);
+    let ask = |wanted: &str| Ask::Status { job: Some(wanted.to_owned()) };
+    world.refused(operator, ask("fold"), &format!("it may be {hers}, {his}"));
+    assert_eq!(found(&mut world, operator, &his), [his.as_str()]);
+    world.refused((LOGIN, ALICE), ask(&his), "none of that name");
+}
+
 #[test]
 fn a_key_says_who_somebody_is_where_the_member_does_not() {
     let mut world = World::new();
