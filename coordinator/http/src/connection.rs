@@ -1,9 +1,13 @@
 //! Connections: how many, and how long each may take.
 
+use crate::gate;
 use crate::limits;
 use crate::routes::{Context, answer};
+use crate::strangers::{Stranger, Strangers};
 use crate::token::Tokens;
 use crate::watch::Watch;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -25,6 +29,8 @@ const SHORT: Duration = Duration::from_millis(100);
 pub struct Patience {
     /// How many there are at a time; others wait.
     pub connections: usize,
+    /// How many of them there are at a time over which no secret was shown; of more the oldest are ended.
+    pub strangers: usize,
     /// For how long the head of a request may be on its way.
     pub idle: Duration,
     /// For how long a client may take nothing of what is sent to it.
@@ -33,8 +39,8 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        let (connections, idle, stalled) = (limits::CONNECTIONS, limits::IDLE, limits::STALLED);
-        Self { connections, idle, stalled }
+        let (connections, strangers) = (limits::CONNECTIONS, limits::STRANGERS);
+        Self { connections, strangers, idle: limits::IDLE, stalled: limits::STALLED }
     }
 }
 
@@ -44,6 +50,7 @@ pub async fn serve(listener: TcpListener, tokens: Arc<Tokens>, watch: Watch, pat
     let look = Arc::clone(&context);
     protocol::task::spawn(async move { look.watch().run().await });
     let places = Arc::new(Semaphore::new(patience.connections));
+    let strangers = Strangers::new(patience.strangers);
     loop {
         // It is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -52,17 +59,31 @@ pub async fn serve(listener: TcpListener, tokens: Arc<Tokens>, watch: Watch, pat
             continue;
         };
         let context = Arc::clone(&context);
+        let (stranger, left) = strangers.enter();
         protocol::task::spawn(async move {
             let _place = place;
-            // A browser that goes away is no fault of anybody's.
-            let _ = tokio::time::timeout(limits::LIFE, talk(stream, context, patience)).await;
+            let talk = talk(stream, context, patience, stranger);
+            tokio::select! {
+                // A browser that goes away is no fault of anybody's.
+                _ = tokio::time::timeout(limits::LIFE, talk) => {}
+                // One that is known is never told to leave.
+                Ok(()) = left => {}
+            }
         });
     }
 }
 
-async fn talk(stream: TcpStream, context: Arc<Context>, patience: Patience) -> hyper::Result<()> {
-    let service = service_fn(move |request| {
+async fn talk(
+    stream: TcpStream,
+    context: Arc<Context>,
+    patience: Patience,
+    stranger: Stranger,
+) -> hyper::Result<()> {
+    let service = service_fn(move |request: Request<Incoming>| {
         let context = Arc::clone(&context);
+        if gate::sight(request.headers(), context.tokens()).is_some() {
+            stranger.is_known();
+        }
         async move { Ok::<_, std::convert::Infallible>(answer(&context, &request).await) }
     });
     http1::Builder::new()
@@ -203,6 +224,36 @@ mod tests {
             let mut answer = Vec::new();
             // It ends.
             let _ = stream.read_to_end(&mut answer).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn who_knows_the_secret_comes_in_and_stays() {
+        let patience = Patience { connections: 4, strangers: 2, ..Patience::default() };
+        let (address, dir) = page(patience).await;
+        let secret = std::fs::read_to_string(dir.path().join(crate::token::FILE)).unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..8 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let request = |path: &str| {
+            let bearer = secret.trim();
+            format!(
+                "HEAD {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {bearer}\r\n\r\n"
+            )
+        };
+        let mut known = TcpStream::connect(address).await.unwrap();
+        let mut answer = [0; 12];
+        for _ in 0..3 {
+            known.write_all(request("/nothing").as_bytes()).await.unwrap();
+            known.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 404");
+            // What is left of the answer.
+            let mut rest = [0; 4096];
+            assert!(known.read(&mut rest).await.unwrap() > 0);
+            for _ in 0..8 {
+                silent.push(TcpStream::connect(address).await.unwrap());
+            }
         }
     }
 

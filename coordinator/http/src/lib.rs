@@ -7,7 +7,7 @@
 //! - [`Port`]: where it listens. Only at loopback addresses: there is no TLS here.
 //! - [`token`]: who may look. Everybody on the machine can connect, so each request bears a secret.
 //! - `gate`: the checks that each request passes first.
-//! - `limits`, `connection`: how many may connect, and for how long one may be slow.
+//! - `limits`, `connection`, `strangers`: how many may connect, and for how long one may be slow.
 //! - `routes`: what there is.
 //! - `ask`: questions to the coordinator.
 //! - `history`: what the log says of jobs and machines.
@@ -26,6 +26,7 @@ mod limits;
 mod metrics;
 mod page;
 mod routes;
+mod strangers;
 pub mod token;
 mod view;
 mod watch;

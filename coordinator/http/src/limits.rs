@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Connections; others wait until one ends.
 pub const CONNECTIONS: usize = 64;
+/// Connections over which no secret was shown: where there are more, the oldest are ended.
+pub const STRANGERS: usize = 32;
 /// Streams of events: browsers' tabs. Others are turned away.
 pub const STREAMS: usize = 16;
 /// The head of a request, in bytes; hyper takes no less than 8 KiB.

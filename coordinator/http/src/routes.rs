@@ -68,6 +68,11 @@ impl Context {
         Self { tokens, watch }
     }
 
+    /// Who may look.
+    pub fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
     /// What looks at the cluster.
     pub fn watch(&self) -> &Watch {
         &self.watch
