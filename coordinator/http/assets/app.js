@@ -78,10 +78,28 @@ function warn(text) {
   say(warning, text ?? "");
 }
 
-const stream = new EventSource("/events");
-stream.addEventListener("message", (event) => show(JSON.parse(event.data)));
-stream.addEventListener("error", () => {
-  // Where the connection is refused, the browser gives up; else it tries again by itself.
-  if (stream.readyState === EventSource.CLOSED) warn("The coordinator does not let this page in any more: load it again.");
-  else warn("Not connected to the coordinator: what is shown is old. Trying again.");
-});
+// A page that nobody sees is told nothing: a browser has six connections to a host, and one of them for each page would soon be all.
+let stream;
+
+function follow() {
+  if (document.hidden) {
+    stream?.close();
+    stream = undefined;
+  } else if (!stream || stream.readyState === EventSource.CLOSED) {
+    stream = listen();
+  }
+}
+
+function listen() {
+  const source = new EventSource("/events");
+  source.addEventListener("message", (event) => show(JSON.parse(event.data)));
+  source.addEventListener("error", () => {
+    // Where the connection is refused, the browser gives up; else it tries again by itself.
+    if (source.readyState === EventSource.CLOSED) warn("The coordinator does not let this page in any more: load it again.");
+    else warn("Not connected to the coordinator: what is shown is old. Trying again.");
+  });
+  return source;
+}
+
+document.addEventListener("visibilitychange", follow);
+follow();
