@@ -10,6 +10,7 @@ mod instance_init;
 mod launch;
 mod lease;
 pub(super) mod namespaces;
+mod order;
 mod reap;
 mod rehearsal;
 mod rights;

@@ -33,7 +33,7 @@ use super::reap::End;
 use super::rehearsal::{self, Rehearsal, Surroundings};
 use super::stages::{self, Stage};
 use super::world::{World, kill_all};
-use super::{Order, Report, Task, UserOrder, init_socket, launch, namespaces, reap};
+use super::{Order, Report, Task, UserOrder, init_socket, launch, namespaces, order, reap};
 
 /// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
 pub const INIT_NAME: &str = "ckptd-init";
@@ -95,8 +95,7 @@ fn stage(channel: Channel) -> std::result::Result<i32, (Channel, EngineError)> {
 /// What is done in the machine's namespaces, and leaving them.
 fn prepare(channel: &Channel) -> Result<Prepared> {
     die_with_parent()?;
-    let (mut order, _): (Order, _) =
-        channel.receive().map_err(|error| EngineError::odd("order", error.to_string()))?;
+    let (mut order, is_inside) = order::receive(channel)?;
     if order.stages {
         stages::tell(channel);
     }
@@ -110,7 +109,12 @@ fn prepare(channel: &Channel) -> Result<Prepared> {
     let pager = start_pager(&order, outside.is_some());
     let entering = stages::begin(Stage::Namespaces);
     match order.world {
-        World::Own => namespaces::enter(order.clocks, surroundings.is_some())?,
+        World::Own => {
+            if !is_inside {
+                namespaces::enter_user()?;
+            }
+            namespaces::enter(order.clocks, surroundings.is_some())?;
+        }
         World::Machine => outlive_launcher()?,
     }
     drop(entering);
@@ -306,7 +310,7 @@ fn ends_within(child: Pid, limit: Duration) -> bool {
     false
 }
 
-fn die_with_parent() -> Result<()> {
+pub(super) fn die_with_parent() -> Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("prctl", "PR_SET_PDEATHSIG"))
 }
 

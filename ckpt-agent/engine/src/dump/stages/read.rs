@@ -479,7 +479,7 @@ impl Quiesced {
             pids_of_children: self.namespaces.pids_of_children(host_pid),
             umask: reading.status.umask.unwrap_or(0o022),
             nice: i32::try_from(reading.stat.nice).unwrap_or(0),
-            dumpable: reading.inside.dumpable,
+            dumpable: if process.made_dumpable.is_some() { 0 } else { reading.inside.dumpable },
             thp_disable: reading.inside.thp_disable,
             membarrier: reading.inside.membarrier,
             local_descriptors: reading.inside.local_descriptors,

@@ -1,0 +1,106 @@
+//! How an init comes by its order: from its agent, or from itself, where it has executed this program once more in the
+//! user namespace of an ordinary user's job.
+//!
+//! Who may look into a process that is not dumpable is asked for rights over the user namespace in which its memory began,
+//! with the execution of a program (kernel/ptrace.c, __ptrace_may_access). What is brought back begins with the memory of
+//! its init. So that is to be one that has been executed in there, over which the job's agent has all rights.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{EngineError, Result};
+use super::super::sys::restrained::{hand_on, hand_on_nothing};
+use super::super::sys::{memfd, standing};
+use super::channel::Channel;
+use super::namespaces;
+use super::stage::{INIT_NAME, die_with_parent};
+use super::world::World;
+use super::{Order, Task};
+
+const NAME: &CStr = c"ckptd-order";
+
+/// What an execution leaves to the next one.
+#[derive(Debug, Serialize, Deserialize)]
+struct Left {
+    order: Order,
+    /// Supplementary groups, which a user namespace has no numbers for.
+    groups: Vec<u32>,
+}
+
+/// The order of this init, and whether it is in the job's user namespace already.
+///
+/// # Errors
+/// An order that is not understood; where user namespaces are forbidden.
+pub(super) fn receive(channel: &Channel) -> Result<(Order, bool)> {
+    if let Some(left) = left_by_itself()? {
+        namespaces::know_groups(left.groups);
+        hand_on_nothing().map_err(system("capset"))?;
+        return Ok((left.order, true));
+    }
+    let (order, _): (Order, _) =
+        channel.receive().map_err(|error| EngineError::odd("order", error.to_string()))?;
+    let is_brought_back = matches!(order.task, Task::Restore { .. });
+    if order.world != World::Own || !is_brought_back || standing::acts_for_all() {
+        return Ok((order, false));
+    }
+    namespaces::enter_user()?;
+    // The namespace has changed the credentials, which clears it (prctl(2)).
+    die_with_parent()?;
+    // Where it can't be done, only what is not dumpable suffers from that.
+    match execute_again(channel, order) {
+        Err((order, errno)) => {
+            tracing::debug!("executing the init in its user namespace: {errno}");
+            hand_on_nothing().map_err(system("capset"))?;
+            Ok((order, true))
+        }
+        Ok(never) => match never {},
+    }
+}
+
+fn system(call: &'static str) -> impl Fn(nix::errno::Errno) -> EngineError {
+    move |errno| EngineError::system(call, "the job's init", errno)
+}
+
+/// What the execution before this one has left in a descriptor, whose number is this one's only argument.
+fn left_by_itself() -> Result<Option<Left>> {
+    let number = std::env::args().nth(1).and_then(|number| number.parse::<RawFd>().ok());
+    let Some(number) = number else { return Ok(None) };
+    // SAFETY: the execution before this one has left a descriptor of this number, which nobody else in this fresh program
+    // knows.
+    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(number) });
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|error| EngineError::system("read", "order", error))?;
+    let left = protocol::json::read(&bytes);
+    left.map(Some).map_err(|error| EngineError::odd("order", error.to_string()))
+}
+
+/// Executes this program once more, with all rights that this process has in its user namespace.
+fn execute_again(
+    channel: &Channel,
+    order: Order,
+) -> std::result::Result<std::convert::Infallible, (Order, std::io::Error)> {
+    let groups = namespaces::groups_outside().unwrap_or_default().to_vec();
+    let left = Left { order, groups };
+    let result = leave(&left).and_then(|file| {
+        for fd in [channel.socket().as_fd(), file.as_fd()] {
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        }
+        hand_on()?;
+        let arguments = [CString::new(INIT_NAME)?, CString::new(file.as_raw_fd().to_string())?];
+        Ok(nix::unistd::execv(c"/proc/self/exe", &arguments)?)
+    });
+    result.map_err(|error| (left.order, error))
+}
+
+fn leave(left: &Left) -> std::io::Result<File> {
+    let make = |flags: u32| memfd::make(NAME, flags);
+    let mut file = File::from(memfd::made_executable(false, make)?);
+    file.write_all(&serde_json::to_vec(left)?)?;
+    file.rewind()?;
+    Ok(file)
+}
