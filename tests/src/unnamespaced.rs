@@ -97,8 +97,13 @@ const NEED_USERS: &[Excuse] =
     &[("an access list for another user can't be made again, which is told", &["fileattributes"])];
 
 /// Programs of an ordinary user's that need rights which the user has in namespaces of the job's own alone.
-const NEED_RIGHTS: &[Excuse] =
-    &[("a user may make no network before the processes that are in it", &["networksockets"])];
+const NEED_RIGHTS: &[Excuse] = &[
+    ("a user may make no network before the processes that are in it", &["networksockets"]),
+    (
+        "what is not dumpable can be looked into in a user namespace of the job's own alone",
+        &["undumpable", "undumpablepids", "undumpablesleeps"],
+    ),
+];
 
 /// Programs that need a namespace of the job's own, whatever their processes' numbers are.
 const NEED_NAMESPACES: &[Excuse] = &[
@@ -198,6 +203,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "tcppendingbytes",
             "tcpshutfull",
             "undumpable",
+            "undumpablesleeps",
             "unixabstract",
             "unixpair",
             "unixpath",

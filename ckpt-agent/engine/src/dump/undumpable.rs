@@ -37,7 +37,7 @@ fn refusal() -> Refusal {
     Refusal::new(
         "may not be looked into by this user: it is not dumpable (PR_SET_DUMPABLE), has changed its user, or has executed a \
          program that the user may not read",
-        "run ckptd as root",
+        "run ckptd as root, or the job in namespaces of its own",
     )
 }
 
