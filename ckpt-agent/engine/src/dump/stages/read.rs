@@ -108,6 +108,7 @@ impl Quiesced {
             readings.push(self.read_process(process, index == 0, mapped, moment, &mut windows)?);
         }
         let ipc = self.read_ipc(listed, processes, &mut readings)?;
+        self.read_notifications(processes, &readings)?;
         let vdso = readings.first().map(|reading| reading.vdso.clone());
         {
             let copied = self.context.copying.done.clone();
