@@ -101,7 +101,7 @@ const NEED_RIGHTS: &[Excuse] = &[
     ("a user may make no network before the processes that are in it", &["networksockets"]),
     (
         "what is not dumpable can be looked into in a user namespace of the job's own alone",
-        &["undumpable", "undumpablepids", "undumpablesleeps"],
+        &["undumpable", "undumpablepids", "undumpablerefused", "undumpablesleeps"],
     ),
 ];
 
@@ -111,7 +111,7 @@ const NEED_NAMESPACES: &[Excuse] = &[
         "SysV IPC is the machine's, and is refused",
         &["hugesegment", "ipcnamespace", "ipcnumbers", "sysvshm", "sysvsem", "sysvqueue"],
     ),
-    ("POSIX message queues are the machine's, and are refused", &["ipcqueuegone", "mqueue"]),
+    ("POSIX message queues are the machine's, and are refused", &["ipcqueuegone", "mqnotify", "mqueue"]),
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
     (
         "PID namespaces within the machine's are refused",

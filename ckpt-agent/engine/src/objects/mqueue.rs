@@ -379,3 +379,52 @@ fn make(queue: &MessageQueue) -> Result<OwnedFd> {
     }
     Ok(fd)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> MessageQueue {
+        MessageQueue {
+            queue: 0,
+            name: "/q".to_owned(),
+            deleted: false,
+            mode: 0o600,
+            owner: (0, 0),
+            most_messages: 1,
+            message_size: 8,
+            messages: Vec::new(),
+            content: None,
+            notification: None,
+        }
+    }
+
+    #[test]
+    fn what_can_be_asked_again_is_kept() {
+        let found = |how| notification(&queue(), false, Some(7), how).unwrap();
+        let by = |signal| Notification { process: 7, signal, value: 0 };
+        assert_eq!(found((libc::SIGEV_SIGNAL as u64, 10)), by(Some(10)));
+        assert_eq!(found((libc::SIGEV_SIGNAL as u64, 0)), by(Some(0)));
+        assert_eq!(found((libc::SIGEV_NONE as u64, 0)), by(None));
+    }
+
+    #[test]
+    fn what_can_not_is_refused() {
+        let signal = libc::SIGEV_SIGNAL as u64;
+        let refused = |messages, process, how| {
+            let error = notification(&queue(), messages, process, how).unwrap_err();
+            (error.passes(), error.to_string())
+        };
+        for (messages, process, how, passes, words) in [
+            (false, Some(7), (libc::SIGEV_THREAD as u64, 0), false, "SIGEV_THREAD"),
+            (false, Some(7), (signal, libc::SIGCONT as u64), false, "by signal 18"),
+            (false, Some(7), (signal, 65), false, "by signal 65"),
+            (false, Some(7), (u64::MAX, 0), false, "SIGEV_THREAD"),
+            (false, None, (signal, 10), false, "none of the job's"),
+            (true, Some(7), (signal, 10), true, "there are some"),
+        ] {
+            let (passing, text) = refused(messages, process, how);
+            assert!(passing == passes && text.contains(words) && text.contains("/q"), "{text}");
+        }
+    }
+}

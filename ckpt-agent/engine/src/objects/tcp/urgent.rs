@@ -233,3 +233,73 @@ impl Drop for Changed<'_> {
         let _ = sockopt::set_int(self.socket, libc::SOL_SOCKET, self.name, self.before);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    use nix::sys::socket::send;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    fn put(mut sender: &TcpStream, before: &[u8], urgent: u8, behind: &[u8]) {
+        sender.set_nodelay(true).unwrap();
+        sender.write_all(before).unwrap();
+        send(sender.as_raw_fd(), &[urgent], MsgFlags::MSG_OOB).unwrap();
+        sender.write_all(behind).unwrap();
+        while sockopt::unacknowledged(sender).unwrap() > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// What is taken out, and whether the end has come.
+    fn taken(receiver: &TcpStream, passes: bool) -> (Unread, bool) {
+        let mut all = Unread::default();
+        let inline = Changed::begin(receiver.as_fd(), libc::SO_OOBINLINE, 1).unwrap();
+        let end = take(receiver.as_fd(), &mut all, passes).unwrap() == Taken::End;
+        assert_eq!(inline.before(), 0);
+        drop(inline);
+        assert_eq!(sockopt::get_int(receiver, libc::SOL_SOCKET, libc::SO_OOBINLINE).unwrap(), 0);
+        (all, end)
+    }
+
+    #[test]
+    fn the_last_of_several_counts() {
+        let (sender, receiver) = pair();
+        put(&sender, b"one", b'A', b"two");
+        put(&sender, b"three", b'B', b"four");
+        drop(sender);
+        let (all, end) = taken(&receiver, true);
+        assert_eq!(all.bytes, b"oneAtwothreeBfour");
+        assert_eq!((all.urgent, end), (Some(Urgent { at: 12, read: false }), true));
+    }
+
+    #[test]
+    fn one_that_was_read_is_not_read_again() {
+        for (passes, bytes) in [(true, &b"beforebehind"[..]), (false, b"beforeRbehind")] {
+            let (sender, receiver) = pair();
+            put(&sender, b"before", b'R', b"behind");
+            arrive(receiver.as_fd(), Urgent { at: 6, read: true }).unwrap();
+            assert!(!is_unread(&receiver).unwrap() && !is_next(&receiver).unwrap());
+            let (all, end) = taken(&receiver, passes);
+            assert_eq!((all.bytes.as_slice(), end), (bytes, false));
+            let known = (!passes).then_some(Urgent { at: 6, read: true });
+            assert_eq!(all.urgent, known);
+        }
+    }
+
+    #[test]
+    fn a_place_behind_all_bytes_is_damage() {
+        assert!(check(None, 0).is_ok());
+        let urgent = Urgent { at: 3, read: false };
+        assert!(check(Some(urgent), 4).is_ok());
+        assert!(check(Some(urgent), 3).is_err());
+    }
+}
