@@ -5,6 +5,7 @@
 //! with the execution of a program (kernel/ptrace.c, __ptrace_may_access). What is brought back begins with the memory of
 //! its init. So that is to be one that has been executed in there, over which the job's agent has all rights.
 
+use std::convert::Infallible;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -51,15 +52,13 @@ pub(super) fn receive(channel: &Channel) -> Result<(Order, bool)> {
     namespaces::enter_user()?;
     // The namespace has changed the credentials, which clears it (prctl(2)).
     die_with_parent()?;
-    // Where it can't be done, only what is not dumpable suffers from that.
-    match execute_again(channel, order) {
-        Err((order, errno)) => {
-            tracing::debug!("executing the init in its user namespace: {errno}");
-            hand_on_nothing().map_err(system("capset"))?;
-            Ok((order, true))
-        }
-        Ok(never) => match never {},
-    }
+    let groups = namespaces::groups_outside().unwrap_or_default().to_vec();
+    let left = Left { order, groups };
+    let Err(error) = execute_again(channel, &left);
+    // Only what is not dumpable suffers from that.
+    tracing::debug!("executing the init in its user namespace: {error}");
+    hand_on_nothing().map_err(system("capset"))?;
+    Ok((left.order, true))
 }
 
 fn system(call: &'static str) -> impl Fn(nix::errno::Errno) -> EngineError {
@@ -80,21 +79,14 @@ fn left_by_itself() -> Result<Option<Left>> {
 }
 
 /// Executes this program once more, with all rights that this process has in its user namespace.
-fn execute_again(
-    channel: &Channel,
-    order: Order,
-) -> std::result::Result<std::convert::Infallible, (Order, std::io::Error)> {
-    let groups = namespaces::groups_outside().unwrap_or_default().to_vec();
-    let left = Left { order, groups };
-    let result = leave(&left).and_then(|file| {
-        for fd in [channel.socket().as_fd(), file.as_fd()] {
-            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
-        }
-        hand_on()?;
-        let arguments = [CString::new(INIT_NAME)?, CString::new(file.as_raw_fd().to_string())?];
-        Ok(nix::unistd::execv(c"/proc/self/exe", &arguments)?)
-    });
-    result.map_err(|error| (left.order, error))
+fn execute_again(channel: &Channel, left: &Left) -> std::io::Result<Infallible> {
+    let file = leave(left)?;
+    for fd in [channel.socket().as_fd(), file.as_fd()] {
+        fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    }
+    hand_on()?;
+    let arguments = [CString::new(INIT_NAME)?, CString::new(file.as_raw_fd().to_string())?];
+    Ok(nix::unistd::execv(c"/proc/self/exe", &arguments)?)
 }
 
 fn leave(left: &Left) -> std::io::Result<File> {
