@@ -111,7 +111,10 @@ const NEED_NAMESPACES: &[Excuse] = &[
         "SysV IPC is the machine's, and is refused",
         &["hugesegment", "ipcnamespace", "ipcnumbers", "sysvshm", "sysvsem", "sysvqueue"],
     ),
-    ("POSIX message queues are the machine's, and are refused", &["ipcqueuegone", "mqnotify", "mqueue"]),
+    (
+        "POSIX message queues are the machine's, and are refused",
+        &["ipcqueuegone", "mqnotify", "mqueue"],
+    ),
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
     (
         "PID namespaces within the machine's are refused",

@@ -12,17 +12,19 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
 use super::super::sys::restrained::{hand_on, hand_on_nothing};
-use super::super::sys::{memfd, standing};
+use super::super::sys::{memfd, prctl, standing};
 use super::channel::Channel;
 use super::namespaces;
-use super::stage::{INIT_NAME, die_with_parent};
 use super::world::World;
 use super::{Order, Task};
 
+/// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
+pub const INIT_NAME: &str = "ckptd-init";
 const NAME: &CStr = c"ckptd-order";
 
 /// What an execution leaves to the next one.
@@ -59,6 +61,14 @@ pub(super) fn receive(channel: &Channel) -> Result<(Order, bool)> {
     tracing::debug!("executing the init in its user namespace: {error}");
     hand_on_nothing().map_err(system("capset"))?;
     Ok((left.order, true))
+}
+
+/// From now on this process ends with its parent.
+///
+/// # Errors
+/// Failed prctl(2).
+pub(super) fn die_with_parent() -> Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("PR_SET_PDEATHSIG"))
 }
 
 fn system(call: &'static str) -> impl Fn(nix::errno::Errno) -> EngineError {
