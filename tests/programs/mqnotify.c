@@ -1,9 +1,11 @@
 /*
  * Processes that are told of the next message in a POSIX queue (mq_notify): by a signal that is blocked, by one that has a
- * handler or none, with a number or a pointer, of a child; by none at all; one that is told by no number.
+ * handler or none, with a number or a pointer, of a child, with a thread that waits for it; by none at all; one that is told
+ * by no number.
  */
 #include "conform.h"
 #include <mqueue.h>
+#include <pthread.h>
 
 static volatile sig_atomic_t told;
 static void *volatile said;
@@ -60,6 +62,23 @@ static void expect_told(mqd_t queue, int signal, long value)
 	EXPECT("sender", info.si_pid, getpid());
 }
 
+/* Is woken by nothing but the message that is sent at last. */
+static void *waits(void *unused)
+{
+	sigset_t set;
+	siginfo_t info;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	BUILD0(pthread_sigmask(SIG_BLOCK, &set, NULL));
+	sigdelset(&set, SIGUSR2);
+	sigaddset(&set, SIGRTMIN + 3);
+	conform_mark("waits");
+	EXPECT("signal of a waiting thread", sigwaitinfo(&set, &info), SIGRTMIN + 3);
+	EXPECT("value for a waiting thread", info.si_value.sival_int, 99);
+	EXPECT("it was awaited", conform_gone(), 1);
+	return unused;
+}
+
 static void child(void *unused)
 {
 	(void)unused;
@@ -80,10 +99,13 @@ int main(int argc, char **argv)
 	conform_start(argc, argv);
 	struct sigaction action = { .sa_sigaction = tell, .sa_flags = SA_SIGINFO };
 	sigset_t set;
-	mqd_t blocked = make(1), handled = make(2), fatal = make(3), ignored = make(4), none = make(5), silent = make(6);
+	mqd_t blocked = make(1), handled = make(2), fatal = make(3), ignored = make(4), none = make(5), silent = make(6),
+	      awaited = make(7);
+	pthread_t waiter;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	sigaddset(&set, SIGRTMIN + 2);
+	sigaddset(&set, SIGRTMIN + 3);
 	BUILD(sigprocmask(SIG_BLOCK, &set, NULL));
 	BUILD(sigaction(SIGRTMIN + 1, &action, NULL));
 	BUILD(signal(SIGHUP, SIG_IGN) == SIG_ERR ? -1 : 0);
@@ -95,6 +117,9 @@ int main(int argc, char **argv)
 	ask(ignored, SIGEV_SIGNAL, SIGHUP, (void *)8);
 	ask(none, SIGEV_NONE, 0, NULL);
 	ask(silent, SIGEV_SIGNAL, 0, NULL);
+	BUILD0(pthread_create(&waiter, NULL, waits, NULL));
+	conform_await("waits");
+	ask(awaited, SIGEV_SIGNAL, SIGRTMIN + 3, (void *)99);
 	conform_ready();
 	conform_wait();
 	EXPECT("told before", told, 0);
@@ -119,6 +144,8 @@ int main(int argc, char **argv)
 	ask(none, SIGEV_NONE, 0, NULL);
 	BUILD(mq_send(silent, "x", 1, 0));
 	ask(silent, SIGEV_NONE, 0, NULL);
+	BUILD(mq_send(awaited, "x", 1, 0));
+	BUILD0(pthread_join(waiter, NULL));
 	conform_join(pid);
 	conform_pass();
 }
