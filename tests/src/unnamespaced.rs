@@ -97,8 +97,13 @@ const NEED_USERS: &[Excuse] =
     &[("an access list for another user can't be made again, which is told", &["fileattributes"])];
 
 /// Programs of an ordinary user's that need rights which the user has in namespaces of the job's own alone.
-const NEED_RIGHTS: &[Excuse] =
-    &[("a user may make no network before the processes that are in it", &["networksockets"])];
+const NEED_RIGHTS: &[Excuse] = &[
+    ("a user may make no network before the processes that are in it", &["networksockets"]),
+    (
+        "what is not dumpable can be looked into in a user namespace of the job's own alone",
+        &["undumpable", "undumpablepids", "undumpablerefused", "undumpablesleeps"],
+    ),
+];
 
 /// Programs that need a namespace of the job's own, whatever their processes' numbers are.
 const NEED_NAMESPACES: &[Excuse] = &[
@@ -106,7 +111,10 @@ const NEED_NAMESPACES: &[Excuse] = &[
         "SysV IPC is the machine's, and is refused",
         &["hugesegment", "ipcnamespace", "ipcnumbers", "sysvshm", "sysvsem", "sysvqueue"],
     ),
-    ("POSIX message queues are the machine's, and are refused", &["ipcqueuegone", "mqueue"]),
+    (
+        "POSIX message queues are the machine's, and are refused",
+        &["ipcqueuegone", "mqnotify", "mqueue"],
+    ),
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
     (
         "PID namespaces within the machine's are refused",
@@ -198,6 +206,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "tcppendingbytes",
             "tcpshutfull",
             "undumpable",
+            "undumpablesleeps",
             "unixabstract",
             "unixpair",
             "unixpath",

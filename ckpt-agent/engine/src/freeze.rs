@@ -47,6 +47,8 @@ pub struct StoppedProcess {
     pub scratch: Option<(u64, Scratch)>,
     /// It ignores SIGTRAP, or did before the first call was injected.
     pub ignores_traps: bool,
+    /// Where calls enter the kernel, of a process that nobody may look into and that is dumpable until it goes on.
+    pub made_dumpable: Option<u64>,
 }
 
 impl StoppedProcess {
@@ -97,6 +99,7 @@ impl Drop for StoppedProcess {
     fn drop(&mut self) {
         // A process that has been killed meanwhile needs nothing more.
         let _ = self.take_scratch_out();
+        let _ = self.hide_again();
     }
 }
 
@@ -469,6 +472,7 @@ impl Freezer {
                     group_stop,
                     scratch: None,
                     ignores_traps: false,
+                    made_dumpable: None,
                 });
             } else {
                 zombies.push(host_pid);

@@ -222,7 +222,7 @@ fn cases<'a>(
 /// would measure each other.
 fn runs_alone(case: &Case<'_>) -> bool {
     let name = case.program.name.as_str();
-    name.starts_with("busy") || name == "clocks" || name == "sleeps"
+    name.starts_with("busy") || name == "clocks" || name.ends_with("sleeps")
 }
 
 /// Runs the cases, most of them several side by side; whether any failed.

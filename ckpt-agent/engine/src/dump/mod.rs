@@ -31,6 +31,7 @@ mod snapshot_process;
 mod snapshot_processes;
 mod stages;
 mod standins;
+mod undumpable;
 mod write;
 
 pub use super::sys::page::page_size;

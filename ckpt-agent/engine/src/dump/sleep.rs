@@ -17,9 +17,13 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use procfs::FromBufRead;
+use procfs::process::Status;
+
 use super::super::arch::words::{WORD, from_words};
-use super::super::arch::{Architecture, Call, Current, Timeout, Width};
+use super::super::arch::{Architecture, Call, Current, Interrupted, Timeout, Width};
 use super::super::error::Result;
+use super::super::freeze::StoppedProcess;
 use super::super::proc::{Members, read_text, thread_numbers};
 use super::super::sys::schedule;
 use super::super::trace::ProcessMemory;
@@ -44,6 +48,8 @@ struct Sleep {
 #[derive(Debug, Default)]
 pub struct Sleeps {
     threads: HashMap<i32, Sleep>,
+    /// Of processes of which only ptrace(2) tells what they are doing.
+    hidden: HashMap<i32, Hidden>,
 }
 
 /// How an interrupted call goes on.
@@ -69,39 +75,42 @@ impl Sleeps {
         for pid in members.list()? {
             for tid in thread_numbers(pid)? {
                 let folder = format!("/proc/{pid}/task/{tid}");
-                let Ok(Some(text)) = read_text(&format!("{folder}/syscall")) else { continue };
-                let Some((shown, stack)) = parse_syscall(&text) else { continue };
-                let place = || read_text(&format!("{folder}/wchan")).ok().flatten();
-                let numbers = Current::NUMBERS;
-                let call = if shown.number == numbers.restart_syscall {
-                    widened(numbers.restarted(&shown, &place().unwrap_or_default()), pid)
-                } else {
-                    shown
-                };
-                match numbers.timeout_of(&call) {
-                    // What it is in restart_syscall nobody could tell later: a futex wait until a moment is there, too.
-                    None if shown == call => continue,
-                    None => {}
-                    // The kernel will tell.
-                    Some(Timeout::WithRest(_, rest, _))
-                        if shown == call && shown.arguments[rest] != 0 =>
-                    {
+                let text = match read_text(&format!("{folder}/syscall")) {
+                    Ok(Some(text)) => text,
+                    Ok(None) => continue,
+                    Err(_) => {
+                        let hidden = Hidden::of(&folder, &mut clocks);
+                        found.hidden.extend(hidden.map(|hidden| (tid, hidden)));
                         continue;
                     }
-                    Some(_) => {}
-                }
-                let since = (|| {
-                    let began = exec_start(&read_text(&format!("{folder}/sched")).ok()??)?;
-                    let cpu = last_cpu(&read_text(&format!("{folder}/stat")).ok()??)?;
-                    let now = (*clocks.entry(cpu).or_insert_with(|| clock_of(cpu)))?;
-                    Some(now.saturating_sub(began))
-                })();
-                let slept = since.unwrap_or_default();
+                };
+                let Some((shown, stack)) = parse_syscall(&text) else { continue };
+                let Some(call) = slept_in(shown, || place_of(&folder), pid) else { continue };
+                let slept = slept(&folder, &mut clocks).unwrap_or_default();
                 let seen = Instant::now();
                 found.threads.insert(tid, Sleep { shown, call, stack, slept, seen });
             }
         }
         Ok(found)
+    }
+
+    /// What the threads of a hidden process sleep in, now that they stand. To be called before anything is asked of them.
+    pub fn learn(&mut self, process: &StoppedProcess, statuses: &[Status]) {
+        for (thread, status) in process.threads.iter().zip(statuses) {
+            let hidden = self.hidden.remove(&thread.tid());
+            // It has left the CPU once more since it was seen, to stand. More often: it was elsewhere meanwhile.
+            let stayed =
+                |hidden: &Hidden| status.voluntary_ctxt_switches == Some(hidden.switches + 1);
+            let Some(Hidden { place, slept, seen, .. }) = hidden.filter(stayed) else { continue };
+            let (Interrupted::Again(shown) | Interrupted::RestartBlock(shown)) =
+                Current::interrupted(thread.entry())
+            else {
+                continue;
+            };
+            let Some(call) = slept_in(shown, || place, process.host_pid) else { continue };
+            let stack = Current::stack_pointer(thread.entry());
+            self.threads.insert(thread.tid(), Sleep { shown, call, stack, slept, seen });
+        }
     }
 
     /// The call with which an interrupted one goes on: with the time that was left at a moment, or at an earlier one.
@@ -170,6 +179,60 @@ impl Sleeps {
                 Ok(GoingOn { call, rest: Some((place, rest)), knows_rest: true })
             }
         }
+    }
+}
+
+/// A thread of a process that nobody may look into.
+#[derive(Debug)]
+struct Hidden {
+    /// How often it has left its CPU to wait.
+    switches: u64,
+    /// Where in the kernel it was.
+    place: String,
+    slept: Duration,
+    seen: Instant,
+}
+
+impl Hidden {
+    /// One that waits. `folder`: of /proc.
+    fn of(folder: &str, clocks: &mut HashMap<usize, Option<Duration>>) -> Option<Self> {
+        // First of all: then nothing else is of an earlier wait.
+        let status = read_text(&format!("{folder}/status")).ok()??;
+        let status = Status::from_buf_read(status.as_bytes()).ok()?;
+        let switches = status.voluntary_ctxt_switches.filter(|_| status.state.starts_with('S'))?;
+        let place = place_of(folder);
+        let slept = slept(folder, clocks)?;
+        Some(Self { switches, place, slept, seen: Instant::now() })
+    }
+}
+
+/// Where in the kernel a thread is.
+fn place_of(folder: &str) -> String {
+    read_text(&format!("{folder}/wchan")).ok().flatten().unwrap_or_default()
+}
+
+/// How long ago a thread that waits has left its CPU.
+fn slept(folder: &str, clocks: &mut HashMap<usize, Option<Duration>>) -> Option<Duration> {
+    let began = exec_start(&read_text(&format!("{folder}/sched")).ok()??)?;
+    let cpu = last_cpu(&read_text(&format!("{folder}/stat")).ok()??)?;
+    let now = (*clocks.entry(cpu).or_insert_with(|| clock_of(cpu)))?;
+    Some(now.saturating_sub(began))
+}
+
+/// The call in which a thread is if /proc shows this one. `None`: what is left of it need not be known. `place`: where in the
+/// kernel it is.
+fn slept_in(shown: Call, place: impl FnOnce() -> String, pid: i32) -> Option<Call> {
+    let numbers = Current::NUMBERS;
+    let call = match shown.number == numbers.restart_syscall {
+        true => widened(numbers.restarted(&shown, &place()), pid),
+        false => shown,
+    };
+    match numbers.timeout_of(&call) {
+        // What it is in restart_syscall nobody could tell later: a futex wait until a moment is there, too.
+        None if shown == call => None,
+        // The kernel will tell.
+        Some(Timeout::WithRest(_, rest, _)) if shown == call && shown.arguments[rest] != 0 => None,
+        _ => Some(call),
     }
 }
 

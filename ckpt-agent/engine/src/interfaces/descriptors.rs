@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
     ("landlock_create_ruleset(2)", Refused, ""),
     ("seccomp(2): SECCOMP_FILTER_FLAG_NEW_LISTENER", Refused, ""),
     ("fsopen(2), fspick(2), fsmount(2), open_tree(2)", Refused, ""),
-    ("mq_open(3)", Kept, "with messages; registrations of mq_notify(3) are refused"),
+    ("mq_open(3)", Kept, "with messages; registrations of mq_notify(3) by a signal or by nothing, of a queue without messages"),
     ("files of /proc and /sys", Kept, ""),
     ("namespaces (/proc/PID/ns)", Kept, "in which a process of the job is"),
     ("files of hugetlbfs, MFD_HUGETLB", Kept, "the content travels with the image"),

@@ -8,7 +8,7 @@ pub(super) const ROWS: &[Row] = &[
     ("PR_SET_PDEATHSIG", Kept, ""),
     ("PR_GET_PDEATHSIG", Nothing, ""),
     ("PR_GET_DUMPABLE", Nothing, ""),
-    ("PR_SET_DUMPABLE", Kept, "an ordinary user's process that is not dumpable is refused"),
+    ("PR_SET_DUMPABLE", Kept, "an ordinary user's process that is not dumpable is refused where it is in no user namespace of the job's"),
     ("PR_GET_UNALIGN", Elsewhere, ""),
     ("PR_SET_UNALIGN", Elsewhere, ""),
     ("PR_GET_KEEPCAPS", Nothing, ""),

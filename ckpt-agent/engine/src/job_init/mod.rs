@@ -10,6 +10,7 @@ mod instance_init;
 mod launch;
 mod lease;
 pub(super) mod namespaces;
+mod order;
 mod reap;
 mod rehearsal;
 mod rights;
@@ -20,8 +21,9 @@ pub(super) mod world;
 pub use channel::{Channel, ChannelError};
 pub use instance::{Connection, InstanceOrder, Instruction, Introduction, Keepsake, UserOrder};
 pub use namespaces::{KEPT_MOUNTS, groups_outside};
+pub use order::INIT_NAME;
 pub use rehearsal::{OwnFile, Rehearsal, RehearsedInstance};
-pub use stage::{INIT_NAME, run};
+pub use stage::run;
 pub use world::{NUMBERS_VARIABLE, World, lacking};
 
 use protocol::agent::ExitKind;

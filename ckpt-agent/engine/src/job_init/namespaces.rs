@@ -48,26 +48,39 @@ fn write(path: &str, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|error| EngineError::system("write", path, error))
 }
 
-/// Leaves the machine's namespaces, but the network where that is not asked for. Processes forked from now on are inside.
+/// Tells what [`groups_outside`] are, where this process has come to its user namespace by another execution.
+pub(super) fn know_groups(groups: Vec<u32>) {
+    GROUPS.get_or_init(|| groups);
+}
+
+/// Leaves the machine's user namespace where the job runs without privilege.
 ///
 /// # Errors
 /// Where user namespaces are forbidden: `ckptd doctor` says how to allow them.
-pub fn enter(clocks: Option<(i64, i64)>, network: bool) -> Result<()> {
-    let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
-    if !acts_for_all() {
-        let groups = nix::unistd::getgroups()
-            .map_err(|errno| EngineError::system("getgroups", "the job's init", errno))?;
-        GROUPS.get_or_init(|| groups.into_iter().map(nix::unistd::Gid::as_raw).collect());
-        unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| EngineError::Unfit {
-            what: format!("a user namespace cannot be made ({})", errno.desc()),
-            way_out: "see `ckptd doctor`, run as root, or do without: CKPTD_NAMESPACES=none".into(),
-        })?;
-        // One user, the same inside and outside. A group can be mapped only once setgroups is
-        // forbidden (user_namespaces(7)).
-        write("/proc/self/setgroups", "deny")?;
-        write("/proc/self/uid_map", &format!("{user} {user} 1"))?;
-        write("/proc/self/gid_map", &format!("{group} {group} 1"))?;
+pub fn enter_user() -> Result<()> {
+    if acts_for_all() {
+        return Ok(());
     }
+    let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    let groups = nix::unistd::getgroups()
+        .map_err(|errno| EngineError::system("getgroups", "the job's init", errno))?;
+    know_groups(groups.into_iter().map(nix::unistd::Gid::as_raw).collect());
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| EngineError::Unfit {
+        what: format!("a user namespace cannot be made ({})", errno.desc()),
+        way_out: "see `ckptd doctor`, run as root, or do without: CKPTD_NAMESPACES=none".into(),
+    })?;
+    // One user, the same inside and outside. A group can be mapped only once setgroups is
+    // forbidden (user_namespaces(7)).
+    write("/proc/self/setgroups", "deny")?;
+    write("/proc/self/uid_map", &format!("{user} {user} 1"))?;
+    write("/proc/self/gid_map", &format!("{group} {group} 1"))
+}
+
+/// Leaves the machine's other namespaces, but the network where that is not asked for. Processes forked from now on are inside.
+///
+/// # Errors
+/// Where namespaces are forbidden.
+pub fn enter(clocks: Option<(i64, i64)>, network: bool) -> Result<()> {
     if let Some((monotonic, boottime)) = clocks {
         shift_clocks(monotonic, boottime)?;
     }

@@ -29,14 +29,13 @@ use super::connections::Connections;
 use super::instance::{InstanceOrder, Instruction};
 use super::instance_init::InstanceInit;
 use super::lease::Lease;
+use super::order::die_with_parent;
 use super::reap::End;
 use super::rehearsal::{self, Rehearsal, Surroundings};
 use super::stages::{self, Stage};
 use super::world::{World, kill_all};
-use super::{Order, Report, Task, UserOrder, init_socket, launch, namespaces, reap};
+use super::{Order, Report, Task, UserOrder, init_socket, launch, namespaces, order, reap};
 
-/// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
-pub const INIT_NAME: &str = "ckptd-init";
 /// Where the agent has put the socket.
 const SOCKET: i32 = 3;
 /// Tells a link without namespaces that the agent has ended. Nobody else sends it.
@@ -67,7 +66,7 @@ struct Outside {
 }
 
 /// Acts as init. To be called first thing in `main`, before any thread is made, by a process started
-/// under [`INIT_NAME`]. Returns the exit status.
+/// under [`INIT_NAME`](super::INIT_NAME). Returns the exit status.
 pub fn run() -> i32 {
     // SAFETY: the agent has put a socket there for us; nobody else in this fresh program knows it.
     let socket = unsafe { UnixStream::from_raw_fd(SOCKET) };
@@ -95,8 +94,7 @@ fn stage(channel: Channel) -> std::result::Result<i32, (Channel, EngineError)> {
 /// What is done in the machine's namespaces, and leaving them.
 fn prepare(channel: &Channel) -> Result<Prepared> {
     die_with_parent()?;
-    let (mut order, _): (Order, _) =
-        channel.receive().map_err(|error| EngineError::odd("order", error.to_string()))?;
+    let (mut order, is_inside) = order::receive(channel)?;
     if order.stages {
         stages::tell(channel);
     }
@@ -110,7 +108,12 @@ fn prepare(channel: &Channel) -> Result<Prepared> {
     let pager = start_pager(&order, outside.is_some());
     let entering = stages::begin(Stage::Namespaces);
     match order.world {
-        World::Own => namespaces::enter(order.clocks, surroundings.is_some())?,
+        World::Own => {
+            if !is_inside {
+                namespaces::enter_user()?;
+            }
+            namespaces::enter(order.clocks, surroundings.is_some())?;
+        }
         World::Machine => outlive_launcher()?,
     }
     drop(entering);
@@ -304,10 +307,6 @@ fn ends_within(child: Pid, limit: Duration) -> bool {
         std::thread::sleep(LOOK);
     }
     false
-}
-
-fn die_with_parent() -> Result<()> {
-    prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("prctl", "PR_SET_PDEATHSIG"))
 }
 
 /// Process 1 of a job with an embedded agent.

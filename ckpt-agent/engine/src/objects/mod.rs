@@ -45,6 +45,7 @@ pub use context::{
 pub use directory::removed as removed_directory;
 pub use epoll::OfSignals;
 pub use io_uring::{MOST_GROUPS, Ring};
+pub use mqueue::{Notification, both_ways};
 pub use pidfd::ProcessDescriptor;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};

@@ -16,10 +16,12 @@ use nix::sys::statfs::{FsType, fstatfs};
 use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
+use super::super::arch::words::WORD;
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::BlobId;
+use super::super::graph::{BlobId, Pid};
 use super::super::sys::abi;
 use super::super::sys::mqueue::{self, Attributes, HIGHEST_PRIORITY, Message};
+use super::super::trace::Remote;
 use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
 
 /// Most bytes of messages of one queue in an image: they are held in memory while the job stands still.
@@ -54,7 +56,59 @@ pub struct MessageQueue {
     /// The bytes of all messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<BlobId>,
+    /// Who is told of the next message; kept with one description of each queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notification: Option<Notification>,
 }
+
+/// A process that is told once when a message comes into the empty queue (mq_notify(3)).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notification {
+    /// The process.
+    pub process: Pid,
+    /// By which signal; 0: by none, only others can't ask to be told. `None`: so it has asked (SIGEV_NONE).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// What the signal says besides (sigev_value).
+    #[serde(default)]
+    pub value: u64,
+}
+
+impl Notification {
+    /// Has a process ask for it, which has the queue under this number.
+    ///
+    /// # Errors
+    /// The call's failure.
+    pub fn ask(&self, remote: &mut Remote<'_>, number: i32) -> Result<()> {
+        let (kind, signal) = match self.signal {
+            None => (libc::SIGEV_NONE, 0),
+            Some(signal) => (libc::SIGEV_SIGNAL, signal),
+        };
+        let at = remote.scratch_data()?;
+        // struct sigevent: value, signal, kind.
+        let mut event = [0; SIGEVENT];
+        event[..WORD].copy_from_slice(&self.value.to_ne_bytes()[..WORD]);
+        event[WORD..WORD + 4].copy_from_slice(&signal.to_ne_bytes());
+        event[WORD + 4..WORD + 8].copy_from_slice(&kind.to_ne_bytes());
+        remote.memory().write(at, &event)?;
+        remote.call("mq_notify", libc::SYS_mq_notify, &[number as u64, at]).map(drop)
+    }
+}
+
+/// Bytes of struct sigevent.
+const SIGEVENT: usize = 64;
+
+/// Signals that do more than wait until they are taken (kernel/signal.c, prepare_signal), and the one by which calls are
+/// injected.
+const NOT_TRIED: [i32; 7] = [
+    libc::SIGKILL,
+    libc::SIGSTOP,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGCONT,
+    libc::SIGTRAP,
+];
 
 impl ObjectKind for MessageQueue {
     fn recognise(probe: &Probe) -> bool {
@@ -89,6 +143,7 @@ impl ObjectKind for MessageQueue {
             message_size: found.message_size.into(),
             messages: Vec::new(),
             content: None,
+            notification: None,
         })
     }
 
@@ -101,8 +156,9 @@ impl ObjectKind for MessageQueue {
                 continue;
             }
             let probe = found.probe;
-            let messages = read(probe, found.object)
+            let (messages, notification) = read(probe, found.object, context)
                 .map_err(|error| error.at(probe.pid, &probe.comm, probe.fd))?;
+            found.object.notification = notification;
             if !messages.is_empty() {
                 let lengths =
                     messages.iter().map(|(priority, bytes)| (*priority, bytes.len() as u32));
@@ -134,11 +190,23 @@ impl ObjectKind for MessageQueue {
     }
 }
 
-/// All messages of a queue, which has them again when this returns.
-fn read(probe: &Probe, queue: &MessageQueue) -> Result<Vec<Message>> {
+/// A description of a queue for both directions, which does not wait.
+///
+/// # Errors
+/// Without the right to that.
+pub fn both_ways(probe: &Probe) -> Result<OwnedFd> {
+    reopen::reopen(&probe.copy, libc::O_RDWR | libc::O_NONBLOCK)
+        .map_err(|errno| EngineError::system("open", &probe.link, errno))
+}
+
+/// All messages of a queue, which has them again when this returns, and who is told of the next one.
+fn read(
+    probe: &Probe,
+    queue: &MessageQueue,
+    context: &DumpContext,
+) -> Result<(Vec<Message>, Option<Notification>)> {
     let failed = |call: &'static str| move |errno| EngineError::system(call, &probe.link, errno);
-    let both =
-        reopen::reopen(&probe.copy, libc::O_RDWR | libc::O_NONBLOCK).map_err(failed("open"))?;
+    let both = both_ways(probe)?;
     let mut text = [0; 256];
     let length = nix::unistd::read(&both, &mut text).map_err(failed("read"))?;
     let state = String::from_utf8_lossy(&text[..length]).into_owned();
@@ -151,14 +219,12 @@ fn read(probe: &Probe, queue: &MessageQueue) -> Result<Vec<Message>> {
         return Err(EngineError::odd(&probe.link, state));
     };
     if told != 0 {
-        return Err(Refusal::new(
-            format!(
-                "a process waits to be told of messages in the queue {} (mq_notify)",
-                queue.name
-            ),
-            "cancel that while checkpoints are taken: mq_notify(queue, NULL)",
-        )
-        .into());
+        // Any message that came back would be told of.
+        let held = mqueue::attributes(&both).map_err(failed("mq_getattr"))?.messages;
+        let how = (number("NOTIFY").unwrap_or(u64::MAX), number("SIGNO").unwrap_or(u64::MAX));
+        let told = i32::try_from(told).ok().and_then(|told| context.pids.get(&told));
+        return notification(queue, held > 0, told.copied(), how)
+            .map(|one| (Vec::new(), Some(one)));
     }
     if bytes > MOST_BYTES {
         return Err(Refusal::passing(
@@ -178,7 +244,40 @@ fn read(probe: &Probe, queue: &MessageQueue) -> Result<Vec<Message>> {
     };
     put_back(both.as_fd(), &messages).map_err(failed("mq_send"))?;
     taken.map_err(failed("mq_receive"))?;
-    Ok(messages)
+    Ok((messages, None))
+}
+
+/// Who is told of the next message, its value still unknown. `how`: what of struct sigevent the kernel shows.
+fn notification(
+    queue: &MessageQueue,
+    has_messages: bool,
+    process: Option<Pid>,
+    (kind, signal): (u64, u64),
+) -> Result<Notification> {
+    let refuse = |what: &str| {
+        let what =
+            format!("a process waits to be told of messages in the queue {}{what}", queue.name);
+        Refusal::new(what, "cancel that while checkpoints are taken: mq_notify(queue, NULL)")
+    };
+    let Some(process) = process else { return Err(refuse(" and is none of the job's").into()) };
+    if has_messages {
+        let refusal = refuse(", in which there are some (mq_notify)");
+        return Err(Refusal {
+            way_out: "let its readers come first".into(),
+            passes: true,
+            ..refusal
+        }
+        .into());
+    }
+    let signal = match (i32::try_from(kind), i32::try_from(signal)) {
+        (Ok(libc::SIGEV_NONE), _) => None,
+        (Ok(libc::SIGEV_SIGNAL), Ok(signal)) if NOT_TRIED.contains(&signal) || signal > 64 => {
+            return Err(refuse(&format!(" by signal {signal} (mq_notify)")).into());
+        }
+        (Ok(libc::SIGEV_SIGNAL), Ok(signal)) => Some(signal),
+        _ => return Err(refuse(" in a thread (mq_notify, SIGEV_THREAD)").into()),
+    };
+    Ok(Notification { process, signal, value: 0 })
 }
 
 /// Puts messages into a queue that has room for them. For want of memory it tries again for a while: in a live job
@@ -279,4 +378,53 @@ fn make(queue: &MessageQueue) -> Result<OwnedFd> {
             .map_err(failed("fchown"))?;
     }
     Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> MessageQueue {
+        MessageQueue {
+            queue: 0,
+            name: "/q".to_owned(),
+            deleted: false,
+            mode: 0o600,
+            owner: (0, 0),
+            most_messages: 1,
+            message_size: 8,
+            messages: Vec::new(),
+            content: None,
+            notification: None,
+        }
+    }
+
+    #[test]
+    fn what_can_be_asked_again_is_kept() {
+        let found = |how| notification(&queue(), false, Some(7), how).unwrap();
+        let by = |signal| Notification { process: 7, signal, value: 0 };
+        assert_eq!(found((libc::SIGEV_SIGNAL as u64, 10)), by(Some(10)));
+        assert_eq!(found((libc::SIGEV_SIGNAL as u64, 0)), by(Some(0)));
+        assert_eq!(found((libc::SIGEV_NONE as u64, 0)), by(None));
+    }
+
+    #[test]
+    fn what_can_not_is_refused() {
+        let signal = libc::SIGEV_SIGNAL as u64;
+        let refused = |messages, process, how| {
+            let error = notification(&queue(), messages, process, how).unwrap_err();
+            (error.passes(), error.to_string())
+        };
+        for (messages, process, how, passes, words) in [
+            (false, Some(7), (libc::SIGEV_THREAD as u64, 0), false, "SIGEV_THREAD"),
+            (false, Some(7), (signal, libc::SIGCONT as u64), false, "by signal 18"),
+            (false, Some(7), (signal, 65), false, "by signal 65"),
+            (false, Some(7), (u64::MAX, 0), false, "SIGEV_THREAD"),
+            (false, None, (signal, 10), false, "none of the job's"),
+            (true, Some(7), (signal, 10), true, "there are some"),
+        ] {
+            let (passing, text) = refused(messages, process, how);
+            assert!(passing == passes && text.contains(words) && text.contains("/q"), "{text}");
+        }
+    }
 }

@@ -28,7 +28,7 @@ const WANTED: i32 = 4321;
 /// Makes namespaces and tries in them what a job's init does.
 pub fn inside_namespaces() -> Inside {
     in_child(|| {
-        if let Err(error) = namespaces::enter(None, false) {
+        if let Err(error) = namespaces::enter_user().and_then(|()| namespaces::enter(None, false)) {
             return Ok(nothing(error.into()));
         }
         // The first child is process 1 of the PID namespace: only there can /proc be mounted.
@@ -81,6 +81,7 @@ pub fn time_namespace() -> Result<(), ProbeError> {
         return Err(ProbeError::Absent);
     }
     in_child(|| {
+        namespaces::enter_user()?;
         namespaces::enter(Some((1_000_000_000, 0)), false)?;
         // Only children are inside.
         // SAFETY: this child has one thread.

@@ -20,6 +20,7 @@ mod mapped;
 mod memory;
 mod memory_map;
 mod namespaces;
+mod notifications;
 mod numbers;
 mod of_processes;
 mod on_demand;
@@ -478,6 +479,7 @@ fn rebuild(
     rings::register_buffers(&mut furnished, image, context)?;
     rings::register_places(&mut furnished, context)?;
     signal_readers::register(&mut furnished, image, context)?;
+    notifications::ask(&mut furnished, &image.graph.files)?;
     quieten(&image.graph.files, context)?;
     let complete = |mut one: Furnished<'_>| {
         let image = one.image;

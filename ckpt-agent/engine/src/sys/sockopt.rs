@@ -179,6 +179,16 @@ pub fn unacknowledged(fd: impl AsFd) -> io::Result<usize> {
     ioctl_int(fd, libc::TIOCOUTQ)
 }
 
+/// Whether the next byte of a TCP socket is at the mark of an urgent one (tcp(7), SIOCATMARK).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn at_mark(fd: impl AsFd) -> io::Result<bool> {
+    /// SIOCATMARK (include/uapi/asm-generic/sockios.h)
+    const AT_MARK: libc::Ioctl = 0x8905;
+    ioctl_int(fd, AT_MARK).map(|answer| answer != 0)
+}
+
 fn ioctl_int(fd: impl AsFd, request: libc::Ioctl) -> io::Result<usize> {
     let mut value: libc::c_int = 0;
     // SAFETY: both requests write one int.

@@ -166,8 +166,11 @@ impl<'t> Remote<'t> {
         Ok(Current::result(&self.thread.registers()?))
     }
 
-    /// Like [`Remote::raw`], without a SIGTRAP at its end.
-    fn raw_quietly(&mut self, number: impl Into<i64>, arguments: &[u64]) -> Result<i64> {
+    /// Makes one call without a SIGTRAP at its end, which a process that ignores it would ignore no more; the kernel's raw answer.
+    ///
+    /// # Errors
+    /// As [`Remote::raw`].
+    pub fn raw_quietly(&mut self, number: impl Into<i64>, arguments: &[u64]) -> Result<i64> {
         self.prepare_one(number, arguments)?;
         self.thread.call_quietly()?;
         let answer = Current::result(&self.thread.registers()?);

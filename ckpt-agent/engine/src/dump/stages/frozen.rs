@@ -19,6 +19,7 @@ use crate::dump::sandbox;
 use crate::dump::sharing;
 use crate::dump::sleep::Sleeps;
 use crate::dump::standins;
+use crate::dump::undumpable;
 use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::{FrozenJob, StoppedProcess, freeze_knowing};
 use crate::graph::{Pid, ProcessNode, ProcessState};
@@ -140,7 +141,7 @@ fn find_not_inherited(
         let mut mappings = match read_smaps(shown) {
             Ok(mappings) => mappings,
             Err(EngineError::Gone(_)) => continue,
-            Err(error) => return Err(error),
+            Err(error) => return Err(undumpable::explain(shown, error)),
         };
         if !mappings.iter().any(Mapping::is_ring) {
             without_rings.insert(pid);
@@ -218,6 +219,7 @@ impl Frozen {
         self.check_leaders(&nodes)?;
         self.check_root(&nodes)?;
         let mut namespaces = self.own_namespaces(&mut nodes)?;
+        self.show_hidden(&nodes, &namespaces)?;
         self.check_stand_ins(&nodes)?;
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
@@ -297,6 +299,40 @@ impl Frozen {
             relay_states,
             known_networks: Some(known_networks),
         })
+    }
+
+    /// Has processes that nobody may look into show what they have until they go on.
+    fn show_hidden(
+        &mut self,
+        nodes: &BTreeMap<i32, ProcessNode>,
+        namespaces: &namespaces::Own,
+    ) -> Result<()> {
+        let mut hidden = Vec::new();
+        for (place, process) in self.job.processes.iter_mut().enumerate() {
+            let host_pid = process.host_pid;
+            if !undumpable::is_hidden(host_pid) {
+                continue;
+            }
+            let node = &nodes[&host_pid];
+            doing::begin("looking at", Thing::Process(node.pid));
+            let name = |error: EngineError| error.of(node.pid, &node.comm);
+            if namespaces.has_pids() {
+                return Err(name(undumpable::refuse_standing()));
+            }
+            process::check_supported(process, node.pid, &node.comm)?;
+            let statuses = process::statuses(process, node.pid, &node.comm)?;
+            sandbox::suspend(process, &statuses, self.filters).map_err(name)?;
+            let vdso = Vdso::of(host_pid, &read_maps(host_pid)?)?;
+            self.sleeps.learn(process, &statuses);
+            hidden.push((place, vdso.kernel_entry()?));
+        }
+        for (place, entry_point) in hidden {
+            let process = &mut self.job.processes[place];
+            let node = &nodes[&process.host_pid];
+            doing::begin("asking", Thing::Process(node.pid));
+            process.make_dumpable(entry_point).map_err(|error| error.of(node.pid, &node.comm))?;
+        }
+        Ok(())
     }
 
     /// Waits a moment until nothing is in flight in contexts of asynchronous input and output. That comes before anything is

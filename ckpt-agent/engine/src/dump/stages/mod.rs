@@ -3,6 +3,7 @@
 
 mod frozen;
 mod ipc;
+mod notifications;
 mod quiesced;
 mod read;
 mod snapshot;

@@ -108,6 +108,7 @@ impl Quiesced {
             readings.push(self.read_process(process, index == 0, mapped, moment, &mut windows)?);
         }
         let ipc = self.read_ipc(listed, processes, &mut readings)?;
+        self.read_notifications(processes, &readings)?;
         let vdso = readings.first().map(|reading| reading.vdso.clone());
         {
             let copied = self.context.copying.done.clone();
@@ -479,7 +480,7 @@ impl Quiesced {
             pids_of_children: self.namespaces.pids_of_children(host_pid),
             umask: reading.status.umask.unwrap_or(0o022),
             nice: i32::try_from(reading.stat.nice).unwrap_or(0),
-            dumpable: reading.inside.dumpable,
+            dumpable: if process.made_dumpable.is_some() { 0 } else { reading.inside.dumpable },
             thp_disable: reading.inside.thp_disable,
             membarrier: reading.inside.membarrier,
             local_descriptors: reading.inside.local_descriptors,

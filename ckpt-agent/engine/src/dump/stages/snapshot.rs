@@ -96,6 +96,10 @@ impl Snapshot {
             for mut process in job.processes {
                 let pid = process.host_pid;
                 doing::begin("letting go", Thing::HostProcess(pid));
+                match process.hide_again() {
+                    Ok(()) | Err(EngineError::Gone(_)) => {}
+                    Err(error) => return Err(error),
+                }
                 for thread in std::mem::take(&mut process.threads) {
                     match thread.detach() {
                         Ok(()) | Err(EngineError::Gone(_)) => {}

@@ -16,6 +16,7 @@ use super::super::socket_options::SocketOptions;
 use super::RestoreContext;
 use super::make::{self, Address};
 use super::refill::{PATIENCE, Refill, refill};
+use super::urgent::{self, Urgent};
 
 /// A connection whose client has closed, in the queue of a listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,13 +30,16 @@ pub struct ClosedClient {
     /// What it has sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<BlobId>,
+    /// Which byte of that is urgent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub urgent: Option<Urgent>,
 }
 
 /// Connects again after the end of the connection, from the same address if that can be had; gives the address.
 pub(super) fn connect_again(
     client: SocketAddr,
     to: SocketAddr,
-    bytes: &[u8],
+    sent: (&[u8], Option<Urgent>),
     limit: Duration,
 ) -> Result<SocketAddr> {
     let system = |call, error| EngineError::system(call, "a closed TCP client", error);
@@ -53,7 +57,7 @@ pub(super) fn connect_again(
         bound(&socket).map_err(|error| system("connect again", error))?;
     }
     let now = socket.local_addr().map_err(|error| system("getsockname", error))?;
-    send_and_close(&socket, bytes, limit)?;
+    send_and_close(&socket, sent, limit)?;
     Ok(now.as_socket().unwrap_or(client))
 }
 
@@ -72,12 +76,18 @@ pub(super) fn restore(
     };
     let bytes = closed.sent.map_or(Ok(Vec::new()), |sent| context.blob(sent))?;
     let socket = make::client(&address, to, context)?;
-    send_and_close(&socket, &bytes, limit)
+    urgent::check(closed.urgent, bytes.len())?;
+    send_and_close(&socket, (&bytes, closed.urgent), limit)
 }
 
-fn send_and_close(socket: &Socket, bytes: &[u8], limit: Duration) -> Result<()> {
-    let fd = socket.as_fd();
-    refill(&mut [Refill { through: fd, to: fd, bytes, may_grow: false }], limit, PATIENCE)?;
+fn send_and_close(
+    socket: &Socket,
+    (bytes, urgent): (&[u8], Option<Urgent>),
+    limit: Duration,
+) -> Result<()> {
+    let (fd, urgent) = (socket.as_fd(), urgent.map(|urgent| urgent.at as usize));
+    let all = &mut [Refill { through: fd, to: fd, bytes, urgent, may_grow: false }];
+    refill(all, limit, PATIENCE)?;
     SockRef::from(socket)
         .shutdown(std::net::Shutdown::Write)
         .map_err(|error| EngineError::system("shut down", "a closed TCP client", error))

@@ -7,6 +7,7 @@ use super::super::super::error::Result;
 use super::super::super::graph::FileId;
 use super::super::super::sys::sock_diag::{self, TcpEntry, TcpListing};
 use super::outer::{self, Whereabouts};
+use super::urgent::{self, Unread};
 use super::{
     DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, kernel_state, pending,
     quiesce, refused, soon,
@@ -93,13 +94,19 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
     for (index, ((found, outcome), rest)) in all.iter_mut().zip(outcomes).zip(received).enumerate()
     {
         let outside = matches!(outcome, Some(Outcome::Goes(PeerEnd::Outside)));
-        let bytes = match peers[index] {
+        let Unread { bytes, urgent } = match peers[index] {
             // Not all may be there yet: `outer::read_all` reads it.
-            None if context.cluster && outside => Vec::new(),
-            None if context.cluster && outcome.is_some() => quiesce::peek(found.probe)?,
-            _ => rest.received,
+            None if context.cluster && outside => Unread::default(),
+            None if context.cluster && outcome.is_some() => {
+                Unread { bytes: quiesce::peek(found.probe)?, urgent: None }
+            }
+            _ => behind_a_mark(found, &listed, rest.received)?,
         };
-        let sent = held.remove(&index).filter(|held| !held.bytes.is_empty());
+        let is_over = !matches!(outcome, Some(Outcome::Goes(_)));
+        if urgent.is_some() && (context.cluster || is_over) {
+            return Err(quiesce::in_flight(found.probe));
+        }
+        let sent = held.remove(&index).filter(|held| !held.sent.bytes.is_empty());
         let received = (!bytes.is_empty()).then(|| context.keep(bytes));
         let reset = quiesce::is_reset(found.probe)?;
         if reset && i32::from(kernel_state(found.probe)?) != CLOSE {
@@ -117,8 +124,10 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
             (TcpState::Connected(connection), Some(Outcome::Goes(end))) => {
                 connection.end = end;
                 (connection.shut_write, connection.shut_read) = view.shut(found.probe)?;
-                connection.sent = sent.map(|held| context.keep(held.bytes));
-                connection.received = received;
+                if let Some(Unread { bytes, urgent }) = sent.map(|held| held.sent) {
+                    (connection.sent, connection.sent_urgent) = (Some(context.keep(bytes)), urgent);
+                }
+                (connection.received, connection.urgent) = (received, urgent);
                 connection.in_flight = rest.in_flight;
                 if outside {
                     say_outside(found, context)?;
@@ -137,6 +146,23 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
         }
     }
     Ok(())
+}
+
+/// What stands in a queue of which only what is before an urgent byte may have shown: a program that has read that one
+/// alone is told of no more (tcp_inq(), SIOCINQ), and the kernel lists all.
+fn behind_a_mark(
+    found: &Found<'_, TcpSocket>,
+    listed: &[TcpEntry],
+    seen: Unread,
+) -> Result<Unread> {
+    // Of one that listens the kernel lists connections.
+    let connected = found.object.connection();
+    let entry = connected.and_then(|_| entry(listed, found.probe.stat.st_ino as u32));
+    let is_more = |entry: &TcpEntry| unread(entry) as usize > seen.bytes.len();
+    match entry.is_some_and(is_more) && seen.urgent.is_none() {
+        true => urgent::look(found.probe),
+        false => Ok(seen),
+    }
 }
 
 /// Refuses connections whose keys nobody tells.

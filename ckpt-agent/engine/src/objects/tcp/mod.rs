@@ -14,6 +14,7 @@
 //! * `make`: sockets at recorded addresses;
 //! * `orphans`: connections that are closed and still send;
 //! * `ends`: half closes, ends and resets;
+//! * `urgent`: the urgent byte of a connection;
 //! * `restore`: connections, listeners, connections not yet accepted, in the order that keeps
 //!   every address what it was.
 
@@ -35,12 +36,14 @@ mod refused;
 mod restore;
 #[cfg(test)]
 mod tests;
+mod urgent;
 mod widened;
 
 pub use closed_clients::ClosedClient;
 pub use connecting::Asking;
 pub(super) use make::taken;
 pub use outer::{OuterSocket, outer_sockets};
+pub use urgent::Urgent;
 pub use widened::Widened;
 
 use std::net::SocketAddr;
@@ -131,9 +134,15 @@ pub struct Connection {
     /// Bytes sent to this end that its program has not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<BlobId>,
+    /// Which of them is urgent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub urgent: Option<Urgent>,
     /// Bytes sent from this end that stand in a connection which is not accepted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<BlobId>,
+    /// Which of them is urgent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_urgent: Option<Urgent>,
     /// shutdown(2) SHUT_RD was called here.
     #[serde(default)]
     pub shut_read: bool,
@@ -313,7 +322,9 @@ impl ObjectKind for TcpSocket {
                         peer,
                         end: PeerEnd::Outside,
                         received: None,
+                        urgent: None,
                         sent: None,
+                        sent_urgent: None,
                         shut_read: false,
                         shut_write: false,
                         peer_shut: false,

@@ -6,12 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::socket::{MsgFlags, recv};
 use socket2::{SockAddr, SockRef, Socket};
 
 use super::super::super::error::{EngineError, Result};
@@ -24,6 +22,7 @@ use super::super::socket_options::Moment;
 use super::closed_clients::{self, ClosedClient};
 use super::diag::{self, View};
 use super::refill::{PATIENCE, Refill, refill};
+use super::urgent::{self, Taken, Unread};
 use super::{DumpContext, Found, Probe, TcpSocket, TcpState, make, quiesce, soon};
 
 /// Limit for the bytes of one connection to be read, and for them to be sent again.
@@ -32,8 +31,6 @@ const LIMIT: Duration = Duration::from_secs(2);
 const CONNECT_LIMIT: Duration = Duration::from_millis(500);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_micros(30);
-/// Bytes fetched by one read.
-const PIECE: usize = 64 * 1024;
 
 /// A connection that waits to be accepted, with what its client has sent.
 #[derive(Debug)]
@@ -43,7 +40,7 @@ pub(super) struct Held {
     /// Place in the queue.
     pub(super) place: u32,
     /// What was sent.
-    pub(super) bytes: Vec<u8>,
+    pub(super) sent: Unread,
 }
 
 /// Reads the bytes of all connections that wait at listening sockets of the job, by the index of
@@ -201,15 +198,15 @@ impl Queue {
             let (whole, again) = match client {
                 Client::Open(open) => {
                     let found = &mut all[open.index];
-                    let (bytes, whole) = take(Some(found.probe), &socket);
-                    let again = open.connect_again(found, socket, &bytes, context);
-                    held.insert(open.index, Held { listener, place, bytes });
+                    let (sent, whole) = take(Some(found.probe), &socket);
+                    let again = open.connect_again(found, socket, &sent, context);
+                    held.insert(open.index, Held { listener, place, sent });
                     (whole, again)
                 }
                 Client::Closed(client, to) => {
-                    let (bytes, whole) = take(None, &socket);
+                    let (sent, whole) = take(None, &socket);
                     let at = (*client, *to, place);
-                    (whole, again_closed(&mut all[self.listener], at, socket, bytes, context))
+                    (whole, again_closed(&mut all[self.listener], at, socket, sent, context))
                 }
             };
             if let Err(error) = again {
@@ -256,27 +253,27 @@ impl Queue {
 }
 
 /// All bytes that a client has sent, and whether they are all.
-fn take(client: Option<&Probe>, accepted: &Socket) -> (Vec<u8>, bool) {
+fn take(client: Option<&Probe>, accepted: &Socket) -> (Unread, bool) {
     // Else the kernel may hold the last bytes back; set as recorded afterwards.
     for (name, value) in [(libc::TCP_CORK, 0), (libc::TCP_NODELAY, 1)] {
         client.map(|probe| sockopt::set_int(&probe.copy, libc::IPPROTO_TCP, name, value));
     }
-    let began = Instant::now();
-    let mut bytes = Vec::new();
-    let mut piece = vec![0u8; PIECE];
+    let (began, mut queue) = (Instant::now(), Unread::default());
+    if sockopt::set_int(accepted, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1).is_err() {
+        return (queue, false);
+    }
     while began.elapsed() < LIMIT {
         // Asked before the look at the queue: what is acknowledged then stands in it.
         // Of one that is closed, its end comes last.
         let on_the_way = client.map_or(1, |probe| quiesce::unacknowledged(probe).unwrap_or(1));
-        match recv(accepted.as_raw_fd(), &mut piece, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => return (bytes, true),
-            Ok(count) => bytes.extend_from_slice(piece.get(..count).unwrap_or_default()),
-            Err(Errno::EAGAIN) if on_the_way == 0 => return (bytes, true),
-            Err(Errno::EAGAIN | Errno::EINTR) => std::thread::sleep(PAUSE),
+        match urgent::take(accepted.as_fd(), &mut queue, false) {
+            Ok(Taken::End) => return (queue, true),
+            Ok(Taken::All) if on_the_way == 0 => return (queue, true),
+            Ok(Taken::All) => std::thread::sleep(PAUSE),
             Err(_) => break,
         }
     }
-    (bytes, false)
+    (queue, false)
 }
 
 /// Ends a connection whose client is closed, and makes it again, with the same bytes in it and closed.
@@ -284,14 +281,14 @@ fn again_closed(
     listener: &mut Found<'_, TcpSocket>,
     (client, to, place): (SocketAddr, SocketAddr, u32),
     accepted: Socket,
-    bytes: Vec<u8>,
+    Unread { bytes, urgent }: Unread,
     context: &mut DumpContext,
 ) -> Result<()> {
     // A reset ends it at its client's side at once, also in TIME_WAIT (net/ipv4/tcp_minisocks.c,
     // tcp_timewait_state_process), so that the port is free.
     let _ = accepted.set_linger(Some(Duration::ZERO));
     drop(accepted);
-    let now = closed_clients::connect_again(client, to, &bytes, LIMIT)?;
+    let now = closed_clients::connect_again(client, to, (&bytes, urgent), LIMIT)?;
     if now != client {
         let probe = listener.probe;
         context.warn(format!(
@@ -301,7 +298,7 @@ fn again_closed(
     }
     let sent = (!bytes.is_empty()).then(|| context.keep(bytes));
     if let TcpState::Listening { closed, .. } = &mut listener.object.state {
-        closed.push(ClosedClient { client: now, to, place, sent });
+        closed.push(ClosedClient { client: now, to, place, sent, urgent });
     }
     Ok(())
 }
@@ -312,7 +309,7 @@ impl Open {
         &self,
         found: &mut Found<'_, TcpSocket>,
         accepted: Socket,
-        bytes: &[u8],
+        Unread { bytes, urgent }: &Unread,
         context: &mut DumpContext,
     ) -> Result<()> {
         let copy = &found.probe.copy;
@@ -336,7 +333,9 @@ impl Open {
         }
         let _ = sockopt::set_int(copy, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
         let fd = copy.as_fd();
-        refill(&mut [Refill { through: fd, to: fd, bytes, may_grow: false }], LIMIT, PATIENCE)?;
+        let urgent = urgent.map(|urgent| urgent.at as usize);
+        let all = &mut [Refill { through: fd, to: fd, bytes, urgent, may_grow: false }];
+        refill(all, LIMIT, PATIENCE)?;
         for (shut, how) in [
             (self.shut_write, std::net::Shutdown::Write),
             (self.shut_read, std::net::Shutdown::Read),

@@ -8,7 +8,6 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 
 use super::super::super::error::{EngineError, Result};
@@ -17,6 +16,7 @@ use super::super::super::sys::sockopt;
 use super::orphans::{self, Orphans};
 use super::outer::{Whereabouts, whereabouts};
 use super::refill::{Refill, refill};
+use super::urgent::{self, Changed, Taken, Unread};
 use super::widened::{SameSize, Widened, tell_of_room};
 use super::{DumpContext, Found, Probe, TcpSocket, TcpState, diag, kernel_state, soon};
 
@@ -36,8 +36,6 @@ const FULL_AFTER: Duration = Duration::from_millis(4);
 const SHUT_LIMIT: Duration = Duration::from_millis(300);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_micros(30);
-/// Bytes fetched by one read.
-const PIECE: usize = 256 * 1024;
 /// A peer on a machine that the job does not run on is waited for while it takes bytes, and this long
 /// when it takes none.
 const STRANGER_LIMIT: Duration = Duration::from_millis(300);
@@ -49,7 +47,7 @@ const SILENCE: Duration = Duration::from_millis(2);
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     /// Bytes that its program has not read; of an outer connection read later.
-    pub(super) received: Vec<u8>,
+    pub(super) received: Unread,
     /// Its peer, no instance of the job, has not taken what was sent to it.
     pub(super) in_flight: bool,
 }
@@ -77,6 +75,7 @@ pub(super) fn quiesce(
             ),
             may_grow: !found.object.options.receive_buffer_locked(),
             fetched: None,
+            inline: None,
             widened: None,
             sender_closed: false,
             pushed: None,
@@ -90,6 +89,7 @@ pub(super) fn quiesce(
     let settled = come_to_rest(&mut lines);
     let read = settled.and_then(|()| lines.iter_mut().map(Line::rest).collect::<Result<Vec<_>>>());
     // On every path: what was fetched goes back.
+    lines.iter_mut().for_each(|line| line.inline = None);
     let put_back = put_back(&lines);
     for line in &lines {
         line.give_back_options();
@@ -149,7 +149,9 @@ struct Line<'a> {
     /// The kernel chooses the size of its receive buffer.
     may_grow: bool,
     /// Bytes consumed from its receive queue.
-    fetched: Option<Vec<u8>>,
+    fetched: Option<Unread>,
+    /// Meanwhile urgent bytes are read like others.
+    inline: Option<Changed<'a>>,
     /// More room than it had, until this is dropped.
     widened: Option<Widened>,
     /// Its peer has no descriptor any more, and still sends.
@@ -252,7 +254,7 @@ fn is_waited_for(
         }
         return Ok(true);
     }
-    lines[receiver].fetched.get_or_insert_with(Vec::new);
+    lines[receiver].begin_to_fetch()?;
     Ok(true)
 }
 
@@ -261,10 +263,16 @@ fn put_back(lines: &[Line<'_>]) -> Result<()> {
         .iter()
         .filter_map(|line| {
             let sender = lines.get(line.peer?)?;
+            let fetched = line.fetched.as_ref()?;
             Some(Refill {
                 through: sender.probe.copy.as_fd(),
                 to: line.probe.copy.as_fd(),
-                bytes: line.fetched.as_deref()?,
+                bytes: &fetched.bytes,
+                // One that the program has read is one like others to it.
+                urgent: fetched
+                    .urgent
+                    .filter(|urgent| !urgent.read)
+                    .map(|urgent| urgent.at as usize),
                 may_grow: line.may_grow,
             })
         })
@@ -333,21 +341,22 @@ impl Line<'_> {
         ))
     }
 
+    /// From now on what can be read is consumed.
+    fn begin_to_fetch(&mut self) -> Result<()> {
+        if self.fetched.is_none() {
+            self.inline = Some(Changed::begin(self.probe.copy.as_fd(), libc::SO_OOBINLINE, 1)?);
+            self.fetched = Some(Unread::default());
+        }
+        Ok(())
+    }
+
     /// Consumes what can be read, where that was decided.
     fn fetch(&mut self) -> Result<()> {
         let Some(fetched) = &mut self.fetched else { return Ok(()) };
-        let _same_size = SameSize::hold(self.probe.copy.as_fd());
-        let mut piece = vec![0u8; PIECE];
-        loop {
-            match recv(self.probe.copy.as_raw_fd(), &mut piece, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) | Err(Errno::EAGAIN) => return Ok(()),
-                Ok(count) => fetched.extend_from_slice(piece.get(..count).unwrap_or_default()),
-                Err(Errno::EINTR) => {}
-                Err(errno) => {
-                    return Err(EngineError::system("receive", "bytes in flight", errno));
-                }
-            }
-        }
+        let socket = self.probe.copy.as_fd();
+        let _same_size = SameSize::hold(socket);
+        let passes = self.inline.as_ref().is_some_and(|inline| inline.before() == 0);
+        urgent::take(socket, fetched, passes).map(|_: Taken| ())
     }
 
     /// Whether bytes sent out of the instance are still to be waited for.
@@ -403,23 +412,32 @@ impl Line<'_> {
     }
 
     /// All bytes that this socket's program has not read.
-    fn queue(&mut self) -> Result<Vec<u8>> {
+    fn queue(&mut self) -> Result<Unread> {
         if !self.has_queue {
-            return Ok(Vec::new());
+            return Ok(Unread::default());
         }
-        if let Some(fetched) = &self.fetched {
-            refuse_urgent(self.probe)?;
-            return Ok(fetched.clone());
+        match &self.fetched {
+            // It goes back as an urgent one, and its receiver may be told of it (SIGURG) once more.
+            Some(fetched) if fetched.urgent.is_some() => Err(in_flight(self.probe)),
+            Some(fetched) => Ok(fetched.clone()),
+            None => {
+                let plain =
+                    !urgent::is_unread(&self.probe.copy)? && !urgent::is_next(&self.probe.copy)?;
+                match plain.then(|| peek_plain(self.probe)).transpose()?.flatten() {
+                    Some(bytes) => Ok(Unread { bytes, urgent: None }),
+                    None => urgent::look(self.probe),
+                }
+            }
         }
-        peek(self.probe)
     }
 }
 
-fn refuse_urgent(probe: &Probe) -> Result<()> {
-    if poll_now(&probe.copy, libc::POLLPRI)? & libc::POLLPRI == 0 {
-        return Ok(());
-    }
-    Err(soon(probe, "a TCP connection with urgent data in flight", "it is read soon: try again"))
+pub(super) fn in_flight(probe: &Probe) -> EngineError {
+    soon(
+        probe,
+        "a TCP connection with an urgent byte (MSG_OOB) that is not read yet",
+        "it is read soon: try again",
+    )
 }
 
 fn readable(probe: &Probe) -> Result<usize> {
@@ -427,24 +445,25 @@ fn readable(probe: &Probe) -> Result<usize> {
         .map_err(|error| EngineError::system("ioctl FIONREAD", "a TCP socket", error))
 }
 
-/// All bytes in a receive queue, left where they are.
+/// All bytes in a receive queue without an urgent one, left where they are.
 pub(super) fn peek(probe: &Probe) -> Result<Vec<u8>> {
-    refuse_urgent(probe)?;
+    if urgent::is_unread(&probe.copy)? || urgent::is_next(&probe.copy)? {
+        return Err(in_flight(probe));
+    }
+    peek_plain(probe)?.ok_or_else(|| in_flight(probe))
+}
+
+/// All bytes in a receive queue, left where they are. `None`: there is a mark among them.
+fn peek_plain(probe: &Probe) -> Result<Option<Vec<u8>>> {
     let count = readable(probe)?;
     if count == 0 {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     }
     let mut bytes = vec![0u8; count];
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     let got = recv(probe.copy.as_raw_fd(), &mut bytes, flags)
         .map_err(|errno| EngineError::system("peek at", "a TCP socket's queue", errno))?;
-    if got != count {
-        return Err(EngineError::odd(
-            "a TCP socket's queue",
-            format!("{got} of {count} bytes (a mark of urgent data?)"),
-        ));
-    }
-    Ok(bytes)
+    Ok((got == count).then_some(bytes))
 }
 
 /// Bytes sent and not acknowledged by the peer's kernel.

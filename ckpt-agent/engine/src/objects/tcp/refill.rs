@@ -28,8 +28,27 @@ pub(super) struct Refill<'a> {
     pub(super) to: BorrowedFd<'a>,
     /// What it receives.
     pub(super) bytes: &'a [u8],
+    /// The place of an urgent one among them.
+    pub(super) urgent: Option<usize>,
     /// Whether the receiver's buffer may be made larger.
     pub(super) may_grow: bool,
+}
+
+impl Refill<'_> {
+    /// Sends as much as the kernel takes at once: up to an urgent byte, that byte, or what is behind it.
+    fn send(&mut self) -> nix::Result<()> {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let (piece, flags) = match self.urgent {
+            // The last byte of what is sent so is the urgent one.
+            Some(0) => (self.bytes.get(..1), flags | MsgFlags::MSG_OOB),
+            Some(at) => (self.bytes.get(..at), flags),
+            None => (None, flags),
+        };
+        let count = send(self.through.as_raw_fd(), piece.unwrap_or(self.bytes), flags)?;
+        self.bytes = self.bytes.get(count..).unwrap_or_default();
+        self.urgent = self.urgent.and_then(|at| at.checked_sub(count));
+        Ok(())
+    }
 }
 
 /// Sends everything. The senders' buffers are made large enough first, as far as this machine
@@ -67,12 +86,8 @@ fn send_all(
         let mut left = 0;
         let mut progress = false;
         for one in all.iter_mut().filter(|one| !one.bytes.is_empty()) {
-            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            match send(one.through.as_raw_fd(), one.bytes, flags) {
-                Ok(count) => {
-                    one.bytes = one.bytes.get(count..).unwrap_or_default();
-                    progress = true;
-                }
+            match one.send() {
+                Ok(()) => progress = true,
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
                 Err(errno) => return Err(EngineError::system("send", "bytes in flight", errno)),
             }

@@ -21,6 +21,7 @@ use super::super::socket_options::{
 use super::ends::{Made, close, closed_peer_of, shut_reading};
 use super::make::{self, Address, End, Link, Purpose};
 use super::refill::{PATIENCE, Refill, refill};
+use super::urgent::{self, Unread};
 use super::{
     ClosedClient, Connection, PeerEnd, RestoreContext, Saved, TcpSocket, TcpState, closed_clients,
     connecting,
@@ -38,6 +39,7 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
 
     for saved in all.iter().filter(|saved| saved.object.connection().is_some()) {
         if let Some(fd) = context.connections.remove(&saved.id) {
+            refuse_apart(saved.object)?;
             made.insert(saved.id, fd);
         }
     }
@@ -80,6 +82,18 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
         context.park(saved.id, fd)?;
     }
     Ok(())
+}
+
+/// What agents send through a connection that they hand over are bytes like others.
+fn refuse_apart(socket: &TcpSocket) -> Result<()> {
+    match socket.connection().and_then(|connection| connection.urgent) {
+        None => Ok(()),
+        Some(_) => Err(EngineError::Unfit {
+            what: "the ends of a TCP connection with an urgent byte (MSG_OOB) are on two machines"
+                .into(),
+            way_out: "restart the job on one machine".into(),
+        }),
+    }
 }
 
 /// Ports that belong to the serving side: those that listen, and those that several connections share.
@@ -338,7 +352,9 @@ fn open_client(
     if let Some(sent) = connection.sent {
         send_at_once(&client)?;
         let (fd, bytes) = (client.as_fd(), context.blob(sent)?);
-        let refills = &mut [Refill { through: fd, to: fd, bytes: &bytes, may_grow: false }];
+        urgent::check(connection.sent_urgent, bytes.len())?;
+        let urgent = connection.sent_urgent.map(|urgent| urgent.at as usize);
+        let refills = &mut [Refill { through: fd, to: fd, bytes: &bytes, urgent, may_grow: false }];
         refill(refills, REFILL_LIMIT, PATIENCE)?;
     }
     Ok(client)
@@ -351,8 +367,9 @@ fn fill(
     closed_peers: &[(FileId, OwnedFd)],
     context: &RestoreContext,
 ) -> Result<()> {
-    let mut queues: Vec<(FileId, &OwnedFd, Vec<u8>, bool)> = Vec::new();
+    let mut queues: Vec<(FileId, &OwnedFd, Unread, bool)> = Vec::new();
     for saved in all {
+        let urgent = saved.object.connection().and_then(|connection| connection.urgent);
         let (received, sender): (Option<BlobId>, _) = match &saved.object.state {
             TcpState::Connected(connection) => {
                 let sender = match connection.end {
@@ -375,19 +392,28 @@ fn fill(
         };
         send_at_once(sender)?;
         let may_grow = !saved.object.options.receive_buffer_locked();
-        queues.push((saved.id, sender, context.blob(blob)?, may_grow));
+        let bytes = context.blob(blob)?;
+        urgent::check(urgent, bytes.len())?;
+        queues.push((saved.id, sender, Unread { bytes, urgent }, may_grow));
     }
     let mut refills = Vec::new();
-    for (id, sender, bytes, may_grow) in &queues {
+    for (id, sender, Unread { bytes, urgent }, may_grow) in &queues {
         let Some(to) = made.get(id) else { continue };
         refills.push(Refill {
             through: sender.as_fd(),
             to: to.as_fd(),
             bytes,
+            urgent: urgent.map(|urgent| urgent.at as usize),
             may_grow: *may_grow,
         });
     }
-    refill(&mut refills, REFILL_LIMIT, PATIENCE)
+    refill(&mut refills, REFILL_LIMIT, PATIENCE)?;
+    for (id, _, Unread { urgent, .. }, _) in &queues {
+        if let (Some(to), Some(urgent)) = (made.get(id), urgent) {
+            urgent::arrive(to.as_fd(), *urgent)?;
+        }
+    }
+    Ok(())
 }
 
 /// Else the last bytes wait for an acknowledgement; set as recorded afterwards.

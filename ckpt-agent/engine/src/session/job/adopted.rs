@@ -114,6 +114,7 @@ fn check(pid: i32) -> Result<Adoptable, SessionError> {
         let what = format!("process {pid} acts for user {other}");
         return Err(unfit(what, "run this command as that user"));
     }
+    may_be_traced(pid)?;
     // One whose main thread has ended shows it by another.
     let folder = PathBuf::from(format!("/proc/{}", shown_by(pid)?));
     let command = std::fs::read(folder.join("cmdline")).unwrap_or_default();
