@@ -30,6 +30,8 @@ struct World {
     seen_ends: BTreeMap<Task, (Attempt, u8)>,
     processes: BTreeMap<Task, Process>,
     saving: BTreeSet<Task>,
+    /// Those that were asked to end, or killed.
+    ended_by_farm: BTreeSet<Task>,
     recordable: bool,
     /// How often each try was begun from its beginning.
     begun: HashMap<(Task, Attempt), u32>,
@@ -47,7 +49,9 @@ impl World {
             halt: (random.u8(0..4) == 0).then(|| {
                 let urgency = if random.bool() { "now" } else { "soon" };
                 let counted = ["fail", "success", "done"][random.usize(0..3)];
-                format!("{urgency},{counted}={}", random.u32(1..40)).parse::<Halt>().unwrap()
+                format!("{urgency},{counted}={}", random.u32(1..40))
+                    .parse::<Halt>()
+                    .expect("a halt")
             }),
             checkpoint: random.bool().then(|| Duration::from_secs(random.u64(1..30))),
             ..Settings::default()
@@ -65,6 +69,7 @@ impl World {
             seen_ends: BTreeMap::new(),
             processes: BTreeMap::new(),
             saving: BTreeSet::new(),
+            ended_by_farm: BTreeSet::new(),
             recordable: true,
             begun: HashMap::new(),
             kills: 0,
@@ -168,7 +173,7 @@ impl World {
     }
 
     fn end(&mut self, task: Task) -> Event {
-        let process = self.processes.remove(&task).unwrap();
+        let process = self.processes.remove(&task).expect("it runs");
         if self.chance(20) {
             return Event::Ended(task, How::Signalled(11));
         }
@@ -217,6 +222,7 @@ impl World {
                     return events.push(Event::NotNow(task));
                 }
                 *self.begun.entry((task, attempt)).or_default() += 1;
+                self.ended_by_farm.remove(&task);
                 self.processes.insert(task, Process { attempt, restored: false, kept: false });
             }
             Action::Restore(task, attempt) => {
@@ -230,6 +236,7 @@ impl World {
                     0 => events.push(Event::NotNow(task)),
                     1 => events.push(Event::NotRestored(task)),
                     _ => {
+                        self.ended_by_farm.remove(&task);
                         let process = Process { attempt, restored: true, kept: true };
                         self.processes.insert(task, process);
                     }
@@ -247,6 +254,7 @@ impl World {
                 self.saving.insert(task);
             }
             Action::Terminate(task) => {
+                self.ended_by_farm.insert(task);
                 if self.chance(2) && self.processes.remove(&task).is_some() {
                     let how = if self.chance(2) { How::Exited(0) } else { How::Signalled(15) };
                     events.push(Event::Ended(task, how));
@@ -254,6 +262,7 @@ impl World {
             }
             Action::Kill(task) => {
                 if self.processes.remove(&task).is_some() {
+                    self.ended_by_farm.insert(task);
                     events.push(Event::Ended(task, How::Signalled(9)));
                 }
             }
@@ -266,6 +275,12 @@ impl World {
                 }
             }
             Action::Record(entry) => {
+                let (Entry::Failed(tried) | Entry::Ended(tried)) = entry;
+                let is_own = matches!(tried.verdict, Verdict::Exited(_) | Verdict::Signalled(_));
+                assert!(
+                    !is_own || !self.ended_by_farm.contains(&tried.task),
+                    "{entry:?} is the farm's doing"
+                );
                 if let Entry::Ended(tried) = entry {
                     assert!(self.ended.insert(tried.task), "{:?} ends twice", tried.task);
                     let is_right = tried.verdict == Verdict::Exited(0);
@@ -285,6 +300,7 @@ impl World {
         self.kills += 1;
         self.processes.clear();
         self.saving.clear();
+        self.ended_by_farm.clear();
         if self.chance(3) {
             self.journal.truncate(self.synced);
             self.ended = self.journal.iter().filter_map(ended).collect();
@@ -316,6 +332,7 @@ fn history(seed: u64) -> (u32, u32) {
         world.live();
         world.processes.clear();
         world.saving.clear();
+        world.ended_by_farm.clear();
         let Some(outcome) = world.over else { continue };
         let (right, failed) = ends_of(&world.journal);
         assert_eq!((outcome.right, outcome.failed), (right, failed), "seed {seed}");
