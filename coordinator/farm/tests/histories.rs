@@ -100,7 +100,9 @@ impl World {
             if self.chance(2000) {
                 return self.kill();
             }
-            if interrupts && self.chance(500) {
+            // Whoever waits for a last checkpoint loses patience.
+            let is_impatient = !self.saving.is_empty() && self.chance(5);
+            if interrupts && (is_impatient || self.chance(500)) {
                 self.act(&mut farm, Event::Interrupt);
             } else {
                 let event = self.next_event(&farm);
