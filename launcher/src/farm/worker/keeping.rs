@@ -9,6 +9,7 @@ use crate::INNER_CALL;
 use crate::client::launcher;
 use crate::farm::{FarmFolder, MARK};
 use crate::jobs::{self, JobFolder, StateDir};
+use ckpt_store::{Checkpoint, Damage};
 use ckptd_farm::{Attempt, Found, How, Task, What};
 use nix::unistd::Pid;
 use protocol::agent::ExitKind;
@@ -284,8 +285,11 @@ fn what_is_left(job: &JobFolder) -> What {
         },
         _ => {}
     }
-    match history.newest() {
-        Some(_) => What::Checkpoint,
-        None => What::Nothing,
+    // One that is in the log and has no mark yet when everything is killed was never there.
+    let is_there =
+        |number| !matches!(Checkpoint::open(job.path(), number), Err(Damage::Incomplete { .. }));
+    match history.committed().any(|(record, _)| is_there(record.checkpoint)) {
+        true => What::Checkpoint,
+        false => What::Nothing,
     }
 }
