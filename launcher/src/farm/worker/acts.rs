@@ -53,7 +53,7 @@ impl Worker {
         match self.spawn(task) {
             Ok(pid) => {
                 self.roles.insert(pid, Role::Task(task));
-                self.live.insert(task, Live { pid, attempt, restored: false });
+                self.live.insert(task, Live { pid, attempt, restored: false, killed: false });
                 None
             }
             Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong => {
@@ -83,7 +83,8 @@ impl Worker {
         match self.jobs.restart(task, attempt) {
             Ok(keeper) => {
                 self.roles.insert(keeper.pid, Role::Restored(task));
-                self.live.insert(task, Live { pid: keeper.pid, attempt, restored: true });
+                self.live
+                    .insert(task, Live { pid: keeper.pid, attempt, restored: true, killed: false });
                 self.keepers.insert(task, keeper);
                 None
             }
@@ -139,7 +140,8 @@ impl Worker {
     }
 
     fn kill(&mut self, task: Task) {
-        let Some(live) = self.live.get(&task) else { return };
+        let Some(live) = self.live.get_mut(&task) else { return };
+        live.killed = true;
         let pid = live.pid;
         if live.restored {
             // The kernel ends what it has brought back with it.

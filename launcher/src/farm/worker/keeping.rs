@@ -49,6 +49,8 @@ pub struct Keeper {
     pub pid: Pid,
     /// Which try it keeps.
     pub attempt: Attempt,
+    /// How often the job had begun before.
+    starts: u64,
     gone: Arc<AtomicBool>,
     said: Said,
 }
@@ -153,7 +155,11 @@ impl Jobs {
     /// # Errors
     /// Where no process can be started.
     pub fn restart(&self, task: Task, attempt: Attempt) -> io::Result<Keeper> {
-        self.start(task, attempt, &["restart", "--quiet", &job_name(task, attempt)])
+        let history = self.job(task, attempt).and_then(|job| jobs::load(&job).ok());
+        let starts = history.map_or(0, |history| history.starts());
+        let keeper =
+            self.start(task, attempt, &["restart", "--quiet", &job_name(task, attempt)])?;
+        Ok(Keeper { starts, ..keeper })
     }
 
     fn start(&self, task: Task, attempt: Attempt, words: &[&str]) -> io::Result<Keeper> {
@@ -166,7 +172,7 @@ impl Jobs {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         let child = command.spawn()?;
         let said = Said { path, read };
-        Ok(Keeper { pid: pid_of(&child), attempt, gone: Arc::default(), said })
+        Ok(Keeper { pid: pid_of(&child), attempt, starts: 0, gone: Arc::default(), said })
     }
 
     /// Asks for a checkpoint of a task. The answer comes as a message.
@@ -245,9 +251,13 @@ impl Jobs {
         std::thread::Builder::new().name(format!("asks {}", task.0)).spawn(wait).map(drop)
     }
 
-    /// How a task has ended that was brought back; None: it was not, or it was lost.
-    pub fn end_of(&self, task: Task, attempt: Attempt) -> Option<How> {
-        let history = jobs::load(&self.job(task, attempt)?).ok()?;
+    /// How a task has ended that was brought back by this one; None: it was not, or it was lost.
+    pub fn end_of(&self, task: Task, keeper: &Keeper) -> Option<How> {
+        let history = jobs::load(&self.job(task, keeper.attempt)?).ok()?;
+        if history.starts() <= keeper.starts {
+            // What there is of an end is of an earlier time.
+            return None;
+        }
         Some(match history.end()?.status? {
             ExitKind::Exited(status) => How::Exited(status),
             ExitKind::Signalled(signal) => How::Signalled(signal),

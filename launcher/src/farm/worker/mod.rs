@@ -38,6 +38,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 const DEADLY: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 /// How often those are looked at that nothing else tells of.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long nothing is looked at where nothing has to be done.
+const REST: Duration = Duration::from_secs(3600);
 /// How long processes that keep tasks may take to end when the tasks have.
 const LAST_MOMENT: Duration = Duration::from_secs(10);
 /// The largest exit status that is a number of failed tasks; what is more is one more.
@@ -73,6 +75,8 @@ struct Live {
     pid: Pid,
     attempt: Attempt,
     restored: bool,
+    /// Whether the farm has killed it.
+    killed: bool,
 }
 
 struct Worker {
@@ -234,12 +238,17 @@ impl Worker {
 
     /// When something has to be done if nothing happens.
     fn wake(&self) -> Instant {
+        let now = Instant::now();
+        if self.outcome.is_some() {
+            // Those that keep tasks are about to end, which a signal tells.
+            return now + LOOK;
+        }
         let farm = self.farm.deadline().map(|deadline| self.began + deadline);
         let needs_look =
             !self.keepers.is_empty() || !self.recordable || self.output_limit.is_some();
         let look = needs_look.then(|| self.looked_at + LOOK);
-        let all = farm.into_iter().chain(look).chain(self.recorder.due());
-        all.min().unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
+        let sync = self.recorder.due().filter(|_| self.recordable);
+        farm.into_iter().chain(look).chain(sync).min().unwrap_or(now + REST)
     }
 
     /// Gives the state machine an event and does what it says, until nothing is left to be done.

@@ -50,18 +50,14 @@ impl Worker {
 
     /// The process that has brought a task back has ended, and the task with it.
     fn restored_ended(&mut self, task: Task, how: How) {
-        let live = self.live.remove(&task);
+        let killed = self.live.remove(&task).is_some_and(|live| live.killed);
         let Some(mut keeper) = self.keepers.remove(&task) else { return };
         keeper.ended();
         let said = keeper.heard();
         let attempt = keeper.attempt;
-        match live.and_then(|live| self.jobs.end_of(task, live.attempt)) {
+        match self.jobs.end_of(task, &keeper) {
             Some(end) => self.feed(Event::Ended(task, end)),
-            None if how == How::Signalled(Signal::SIGKILL as i32)
-                && self.interrupted_by.is_some() =>
-            {
-                self.feed(Event::Ended(task, how));
-            }
+            None if killed => self.feed(Event::Ended(task, how)),
             None => {
                 let reason =
                     said.last().cloned().unwrap_or_else(|| format!("its restart has {how:?}"));

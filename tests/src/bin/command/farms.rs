@@ -218,6 +218,59 @@ fn child_of(pid: u32) -> Result<i32, Failure> {
     first.ok_or_else(|| Failure(format!("{pid} has no child")))
 }
 
+/// An end that was seen only by what takes checkpoints counts: the task is not run again.
+pub fn unrecorded(stage: &Stage) -> Result<(), Failure> {
+    let farm = Farm::new(stage)?;
+    let last = LAST.to_string();
+    let command = format!("sh count.sh a {last}; exit 7");
+    let guard = farm.start(&["--checkpoint", "0.5", farm.tasks(&command)?])?;
+    farm.until_kept(1)?;
+    let worker = child_of(guard.child.id())?;
+    processes::stop(&[worker]);
+    let log = stage.home.join("state/farms/f/jobs/t1.1-1/coordinator.log");
+    until("the end is seen", || {
+        own(fs::read_to_string(&log)).is_ok_and(|log| log.contains("\"entry\":\"ended\""))
+    })?;
+    processes::kill(&[worker]);
+    guard.finish()?.expect(125)?;
+    farm.resume(&[], 1)?;
+    let results = farm.results()?;
+    expect(results.len() == 1 && results[&1]["status"] == 7, || format!("{results:?}"))?;
+    let begun = own(fs::read_to_string(stage.home.join("begun.a")))?;
+    expect(begun == "begun\n", || "it was begun anew".to_owned())?;
+    let out: String = (1..=LAST).map(|i| format!("a {i}\n")).collect();
+    expect(farm.read("1.out")? == out, || "its output is another".to_owned())?;
+    stage.expect_gone()
+}
+
+/// A task whose checkpoint is damaged is named, and neither lost nor begun anew until somebody wants that.
+pub fn not_brought_back(stage: &Stage) -> Result<(), Failure> {
+    let farm = Farm::new(stage)?;
+    let last = LAST.to_string();
+    let running = farm.start(&["sh", "count.sh", "{}", &last, ":::", "a"])?;
+    farm.until_written("1.out", "a 10\n")?;
+    running.signal(Signal::SIGINT)?;
+    running.finish()?.expect(130)?;
+    let job = stage.home.join("state/farms/f/jobs/t1.1-1");
+    own(fs::write(job.join("checkpoints/1/graph.json"), "{}"))?;
+    for _ in 0..2 {
+        let refused = farm.resume(&[], 125)?;
+        let said = "task 1 could not be brought back: failed to restart t1.1 from checkpoint 1";
+        expect(refused.err.contains(said), || format!("{refused:?}"))?;
+        expect(refused.err.contains("1 task is left"), || format!("{refused:?}"))?;
+        expect(farm.results()?.is_empty(), || "it has a result".to_owned())?;
+    }
+    let jobs = stage.home.join("state/farms/f/jobs").display().to_string();
+    stage.output(&["rm", "t1.1", "--dir", &jobs], "")?.expect(0)?;
+    farm.resume(&[], 0)?;
+    let out: String = (1..=LAST).map(|i| format!("a {i}\n")).collect();
+    expect(farm.read("1.out")? == out, || "its output is another".to_owned())?;
+    expect(farm.read("1.out.1")?.starts_with("a 1\n"), || "nothing is put aside".to_owned())?;
+    let begun = own(fs::read_to_string(stage.home.join("begun.a")))?;
+    expect(begun == "begun\nbegun\n", || begun.clone())?;
+    stage.expect_gone()
+}
+
 /// Ctrl-C takes last checkpoints, also of tasks that had none, and says how to go on.
 pub fn interrupted(stage: &Stage) -> Result<(), Failure> {
     let farm = Farm::new(stage)?;

@@ -81,6 +81,8 @@ const CASES: &[(&str, Case)] = &[
     ("farm-short", farms::short),
     ("farm-killed", farms::killed),
     ("farm-half-killed", farms::half_killed),
+    ("farm-unrecorded-end", farms::unrecorded),
+    ("farm-not-brought-back", farms::not_brought_back),
     ("farm-interrupted", farms::interrupted),
     ("farm-failures", farms::failures),
     ("farm-halted", farms::halted),
