@@ -189,6 +189,50 @@ pub fn killed(stage: &Stage) -> Result<(), Failure> {
     farm.expect_counted()
 }
 
+/// Short tasks, with kills at many moments: each ends once, and none is run again once its end is recorded.
+pub fn killed_often(stage: &Stage) -> Result<(), Failure> {
+    const TASKS: u64 = 800;
+    let farm = Farm::new(stage)?;
+    own(fs::create_dir(stage.home.join("runs"))
+        .and_then(|()| stage.account.give(&stage.home.join("runs"))))?;
+    let text: String =
+        (1..=TASKS).map(|i| format!("echo >> runs/{i}; sleep 0.01; echo out {i}\n")).collect();
+    let times =
+        |task: u64| fs::read(stage.home.join(format!("runs/{task}"))).map_or(0, |runs| runs.len());
+    let mut ended: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut running = farm.start(&["--jobs", "4", farm.tasks(&text)?])?;
+    let mark = stage.home.display().to_string();
+    for round in 0..12u64 {
+        std::thread::sleep(Duration::from_millis(60 + round * 37 % 150));
+        match (round % 3, child_of(running.child.id())) {
+            (1, Ok(worker)) => processes::kill(&[worker]),
+            (2, _) => processes::kill(&[running.child.id() as i32]),
+            _ => processes::kill(&processes::marked(&mark)),
+        }
+        running.finish()?;
+        stage.expect_gone()?;
+        // The first one may have been killed before there was anything.
+        if farm.results.join("results.jsonl").exists() {
+            for task in farm.results()?.into_keys() {
+                let before = *ended.entry(task).or_insert_with(|| times(task));
+                expect(times(task) == before, || format!("task {task} was run again"))?;
+            }
+        }
+        running = stage.start(&["farm", "run", "--resume", "f"])?;
+    }
+    running.finish()?.expect(0)?;
+    let results = farm.results()?;
+    expect(results.len() as u64 == TASKS, || format!("{} results", results.len()))?;
+    for task in 1..=TASKS {
+        expect(farm.read(&format!("{task}.out"))? == format!("out {task}\n"), || {
+            format!("task {task}")
+        })?;
+        let again = ended.get(&task).is_some_and(|before| times(task) != *before);
+        expect(!again && times(task) > 0, || format!("task {task} was run {} times", times(task)))?;
+    }
+    stage.expect_gone()
+}
+
 /// Of ckptd's processes one alone is killed: what it leaves behind is ended, and nothing is lost.
 pub fn half_killed(stage: &Stage) -> Result<(), Failure> {
     let farm = Farm::new(stage)?;

@@ -80,6 +80,7 @@ const CASES: &[(&str, Case)] = &[
     ("adopted-not", adopted::refused),
     ("farm-short", farms::short),
     ("farm-killed", farms::killed),
+    ("farm-killed-often", farms::killed_often),
     ("farm-half-killed", farms::half_killed),
     ("farm-unrecorded-end", farms::unrecorded),
     ("farm-not-brought-back", farms::not_brought_back),
