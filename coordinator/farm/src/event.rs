@@ -22,7 +22,7 @@ pub enum Event {
     WroteTooMuch(Task),
     /// Whether records can be written.
     Recordable(bool),
-    /// Somebody wants the run to end; a second time: at once.
+    /// Somebody wants the run to end; a second time: at once, also if something can't be recorded.
     Interrupt,
 }
 

@@ -39,6 +39,8 @@ pub struct Farm {
     /// Nothing is begun before that.
     paused_until: Option<Duration>,
     is_recordable: bool,
+    /// Somebody has interrupted it twice: it waits for nothing any more.
+    is_urgent: bool,
     outcome: Outcome,
     /// Of those that ended since it was made: right, failed.
     since: (u32, u32),
@@ -87,6 +89,7 @@ impl Farm {
             phase: Phase::Going,
             paused_until: None,
             is_recordable: true,
+            is_urgent: false,
             outcome: Outcome::default(),
             since: (0, 0),
         };
@@ -304,6 +307,7 @@ impl Farm {
         if !again {
             return self.stop(now, out);
         }
+        self.is_urgent = true;
         // Those whose ends nobody could explain: they go on from the checkpoints that they have.
         self.running.retain(|_, running| running.how.is_none());
         for (task, running) in &mut self.running {
@@ -444,7 +448,8 @@ impl Farm {
 
     fn finish_if_over(&mut self, out: &mut Vec<Action>) {
         // What could not be recorded yet is no end.
-        if !self.running.is_empty() || !self.is_recordable {
+        let waits_for_records = !self.is_recordable && !self.is_urgent;
+        if !self.running.is_empty() || waits_for_records {
             return;
         }
         if self.phase == Phase::Going && self.has_more() {

@@ -392,3 +392,17 @@ fn nothing_is_begun_twice() {
         actions = farm.step(Duration::ZERO, Event::Ended(task, How::Exited(status)));
     }
 }
+
+/// Who waits in vain for a full disk can end it all the same.
+#[test]
+fn a_second_interrupt_waits_for_no_records() {
+    let mut farm = Farm::new(Settings { slots: 2, ..Settings::default() }, 10, [], []);
+    farm.step(Duration::ZERO, Event::Clock);
+    farm.step(Duration::ZERO, Event::Recordable(false));
+    assert!(farm.step(Duration::ZERO, Event::Interrupt).contains(&Action::Terminate(Task(1))));
+    for task in [Task(1), Task(2)] {
+        assert_eq!(farm.step(Duration::ZERO, Event::Ended(task, How::Signalled(15))), []);
+    }
+    let outcome = Outcome { left: 10, interrupted: true, ..Outcome::default() };
+    assert_eq!(farm.step(Duration::ZERO, Event::Interrupt), [Action::Finish(outcome)]);
+}

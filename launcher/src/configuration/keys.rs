@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, Command};
 
 /// Options that are for one call alone: what they do should be asked for each time, or would be done by two jobs at once.
-const FOR_ONE_CALL: [&str; 13] = [
+const FOR_ONE_CALL: [&str; 14] = [
     "help",
     "version",
     "force",
@@ -15,6 +15,7 @@ const FOR_ONE_CALL: [&str; 13] = [
     "remove-key",
     "replace",
     "resume",
+    "results",
     "output",
     "trace",
 ];

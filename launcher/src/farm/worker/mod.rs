@@ -329,9 +329,16 @@ impl Worker {
 
     /// The end: tells how it went; the exit status.
     fn finish(mut self, resume: &str, quiet: bool) -> Result<u8, Failure> {
-        self.recorder.sync()?;
+        let synced = self.recorder.sync();
         let left_behind = processes::end_all();
         self.progress.end();
+        let is_recorded = self.recordable && synced.is_ok();
+        if let Err(error) = synced {
+            eprintln!("ckptd: failed to {error}");
+        }
+        if !is_recorded {
+            eprintln!("ckptd: ends of tasks could not be recorded; those tasks will be run again");
+        }
         let left_behind =
             left_behind.map_err(FarmError::process("end what is left of the tasks"))?;
         let outcome = self.outcome.unwrap_or_default();
@@ -339,7 +346,7 @@ impl Worker {
         if let (true, Some(signal)) = (outcome.interrupted, self.interrupted_by) {
             return Ok(128u8.saturating_add(u8::try_from(signal as i32).unwrap_or(127)));
         }
-        if outcome.stuck > 0 {
+        if outcome.stuck > 0 || !is_recorded {
             return Ok(EXIT_FAILED);
         }
         Ok(u8::try_from(outcome.failed.min(MOST_COUNTED + 1)).unwrap_or(u8::MAX))
