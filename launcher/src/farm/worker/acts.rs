@@ -50,6 +50,12 @@ impl Worker {
     }
 
     fn begin(&mut self, task: Task, attempt: Attempt) -> Option<Event> {
+        if !self.outputs.has_room() {
+            let folder = self.outputs.folder().display().to_string();
+            self.progress
+                .warn(&format!("the disk of {folder} is full: tasks are begun once there is room"));
+            return Some(Event::NotNow(task));
+        }
         match self.spawn(task) {
             Ok(pid) => {
                 self.roles.insert(pid, Role::Task(task));

@@ -1,11 +1,14 @@
 //! What tasks write: N.out and N.err in the folder of results.
 
 use ckptd_farm::Task;
+use protocol::room::Room;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// Where less is free, no task is begun.
+const LEAST_ROOM: u64 = 1 << 20;
 /// The most earlier outputs that are kept of a task.
 const MOST_ASIDE: u32 = 10_000;
 
@@ -40,6 +43,11 @@ impl Outputs {
     /// Where they can't be made.
     pub fn begin(&self, task: Task) -> io::Result<(File, File)> {
         Ok((fresh(&self.path(task, "out"))?, fresh(&self.path(task, "err"))?))
+    }
+
+    /// Whether there is room for what a task writes. One that finds none would fail by that.
+    pub fn has_room(&self) -> bool {
+        Room::of(&self.folder).is_none_or(|room| room.free >= LEAST_ROOM)
     }
 
     /// How much a task has written.
