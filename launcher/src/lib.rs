@@ -10,6 +10,7 @@
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
 //! - `client`: what commands say to the process that runs a job, a cluster's or its launcher.
 //! - `cluster`: the commands where the machine belongs to a cluster.
+//! - `farm`: many tasks on this machine.
 //! - `hooks`: commands that are called when something happens to a job.
 //! - `interrupts`: signals to a command that has something to clean up.
 //! - `journal`: the journal of systemd, with fields.
@@ -31,6 +32,7 @@ mod commands;
 #[cfg(feature = "configuration")]
 mod configuration;
 mod failure;
+mod farm;
 mod hooks;
 mod interrupts;
 pub mod jobs;

@@ -3,6 +3,7 @@
 //! - `archives`: what export and import take.
 //! - `config`: what config takes.
 //! - `demo`: the parts of the demonstration.
+//! - `farm`: what farm takes.
 //! - `jobs`: what run and restart take, and the settings of jobs.
 //! - `listings`: what the commands that list and show take.
 //! - `members`: what the commands about a cluster's members take.
@@ -14,6 +15,7 @@ mod archives;
 mod config;
 #[cfg(feature = "demo")]
 mod demo;
+mod farm;
 mod jobs;
 mod listings;
 mod members;
@@ -26,6 +28,7 @@ pub use archives::{ExportArguments, ImportArguments, RecipientArguments};
 pub use config::ConfigCommand;
 #[cfg(feature = "demo")]
 pub use demo::DemoPart;
+pub use farm::{CheckpointSetting, FarmCommand, FarmRunArguments, FarmSettings, HaltSetting};
 pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,
     JobOptions, Placement, RestartArguments, RunArguments, THEN_EXIT,
@@ -113,6 +116,9 @@ Examples:
 Exit status: that of the job, if it ends; 0 after Ctrl-C; 125 where the kernel does not tell how it ended (before Linux \
 6.15).")]
     Adopt(AdoptArguments),
+    /// Run many tasks on this machine, of which none is lost.
+    #[command(subcommand)]
+    Farm(FarmCommand),
     /// Take a checkpoint now; prints its number once it is committed.
     #[command(after_long_help = "\
 Examples:

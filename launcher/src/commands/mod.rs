@@ -20,6 +20,7 @@ mod dmtcp;
 mod dmtcp;
 mod doctor;
 mod export;
+mod farm;
 mod gc;
 #[cfg(feature = "manual")]
 mod help;
@@ -189,6 +190,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent, pending: &Pending) -> Result<u
     match cli.command {
         Command::Run(arguments) => return store::kept::perform(&context, arguments),
         Command::Slurm(command) => return slurm::perform(&context, command),
+        Command::Farm(command) => return farm::perform(&context, command),
         Command::Adopt(arguments) => return adopt::perform(&context, &arguments),
         Command::Restart(arguments) => return restart::perform(&context, &arguments),
         Command::Export(arguments) => return export::perform(&context, &arguments),

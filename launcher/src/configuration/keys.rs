@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, Command};
 
 /// Options that are for one call alone: what they do should be asked for each time, or would be done by two jobs at once.
-const FOR_ONE_CALL: [&str; 12] = [
+const FOR_ONE_CALL: [&str; 14] = [
     "help",
     "version",
     "force",
@@ -14,6 +14,8 @@ const FOR_ONE_CALL: [&str; 12] = [
     "remove",
     "remove-key",
     "replace",
+    "resume",
+    "results",
     "output",
     "trace",
 ];

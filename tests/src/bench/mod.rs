@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod coordinator;
 mod counts;
 pub mod engine;
+pub mod farm;
 pub mod figure;
 pub mod host;
 pub mod kept;

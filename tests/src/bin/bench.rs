@@ -9,8 +9,8 @@ use ckptd_tests::bench::kept::Kept;
 use ckptd_tests::bench::report::{self, Results};
 use ckptd_tests::bench::subject::Setting;
 use ckptd_tests::bench::{
-    beside, chart, cluster, coordinator, engine, moving, scale, splits, sweep, throttle, timeline,
-    transports, weights, wires,
+    beside, chart, cluster, coordinator, engine, farm, moving, scale, splits, sweep, throttle,
+    timeline, transports, weights, wires,
 };
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;
@@ -64,6 +64,12 @@ enum What {
         #[arg(long)]
         quick: bool,
     },
+    /// What a short task of many costs, beside xargs and GNU parallel
+    Farm {
+        /// 2,000 tasks instead of 20,000
+        #[arg(long)]
+        quick: bool,
+    },
     /// N-Queens after the loss of a node: each way to place its processes, and ckptd's own plan, beside the ideal; on equal and
     /// on unequal nodes, with one that is throttled, and with ranks of unlike weights. A run that was cut off goes on where it was
     Nqueens {
@@ -108,6 +114,7 @@ fn main() -> ExitCode {
         What::Scale { quick, axes } => run_scale(quick, &axes),
         What::Cluster { quick, moves } => run_cluster(quick, moves),
         What::Traffic { quick } => run_traffic(quick),
+        What::Farm { quick } => run_farm(quick),
         What::Transports { quick } => run_transports(quick),
         What::Nqueens { quick, only, fresh } => run_nqueens(quick, &only, fresh),
         What::Intervals { quick, fresh } => run_intervals(quick, fresh),
@@ -266,6 +273,19 @@ fn run_traffic(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
     });
     std::fs::write(target.join("traffic.json"), serde_json::to_string_pretty(&json)? + "\n")?;
     println!("\nwritten to {}", target.join("traffic.json").display());
+    Ok(true)
+}
+
+fn run_farm(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let (setting, target) = setting(quick, 3)?;
+    println!("medians of {}; {}\n", setting.rounds, machine());
+    let figures = farm::measure(&setting, if quick { 2_000 } else { 20_000 })?;
+    verdicts(&figures);
+    let json = serde_json::json!({
+        "machine": machine(), "date": now(), "quick": quick, "figures": figures,
+    });
+    std::fs::write(target.join("farm.json"), serde_json::to_string_pretty(&json)? + "\n")?;
+    println!("\nwritten to {}", target.join("farm.json").display());
     Ok(true)
 }
 

@@ -32,6 +32,7 @@ pub const TOPICS: &[Topic] = &[
     topic!("tutorial", "20 minutes: one machine, then a cluster of two, and a loss", "tutorial.md"),
     topic!("faq", "questions that are asked first", "faq.md"),
     topic!("one-machine", "jobs on one machine, files, archives", "guides/one-machine.md"),
+    topic!("farm", "many tasks on one machine", "guides/farm.md"),
     topic!("cluster", "members, losses, departures, users, firewalls", "guides/cluster.md"),
     topic!("mpi", "MPI run times", "guides/mpi.md"),
     topic!("slurm", "jobs in allocations of Slurm", "guides/slurm.md"),

@@ -9,6 +9,7 @@ mod called;
 mod configured;
 mod demo;
 mod ends;
+mod farms;
 mod files;
 mod greedy;
 mod joined;
@@ -78,6 +79,19 @@ const CASES: &[(&str, Case)] = &[
     ("adopted-and-outlived", adopted::outlived),
     ("adopted-on-a-terminal", adopted::on_a_terminal),
     ("adopted-not", adopted::refused),
+    ("farm-short", farms::short),
+    ("farm-killed", farms::killed),
+    ("farm-killed-often", farms::killed_often),
+    ("farm-half-killed", farms::half_killed),
+    ("farm-unrecorded-end", farms::unrecorded),
+    ("farm-not-brought-back", farms::not_brought_back),
+    ("farm-interrupted", farms::interrupted),
+    ("farm-failures", farms::failures),
+    ("farm-halted", farms::halted),
+    ("farm-values", farms::values),
+    ("farm-left-behind", farms::left_behind),
+    ("farm-unkept", farms::unkept),
+    ("farm-full-disk", farms::full_disk),
     ("export-and-import", archives::there_and_back),
     ("hostile-archives", archives::hostile),
     ("interrupted-import", archives::interrupted),

@@ -1,0 +1,52 @@
+//! What is recorded of a run.
+
+use crate::task::{Attempt, Task};
+use serde::{Deserialize, Serialize};
+
+/// What is recorded of a run, in the order in which it happened. A task that is not in it has not ended, whatever it has
+/// done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Entry {
+    /// A task was tried, failed, and is to be tried again.
+    Failed(Try),
+    /// A task has ended: nothing of it is run again.
+    Ended(Try),
+}
+
+/// How it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Try {
+    /// The task.
+    pub task: Task,
+    /// Which time it was tried.
+    pub attempt: Attempt,
+    /// How that ended.
+    pub verdict: Verdict,
+    /// How long it ran, in milliseconds; from the restart where it went on from a checkpoint.
+    pub took_ms: u64,
+    /// Whether it went on from a checkpoint.
+    pub restored: bool,
+}
+
+/// How a try ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// By itself, with this status.
+    Exited(u8),
+    /// By this signal.
+    Signalled(i32),
+    /// It was ended, since it took too long.
+    TimedOut,
+    /// It was ended, since it wrote too much.
+    WroteTooMuch,
+}
+
+impl Verdict {
+    /// Whether that is what was wanted.
+    #[must_use]
+    pub fn is_right(self) -> bool {
+        self == Verdict::Exited(0)
+    }
+}

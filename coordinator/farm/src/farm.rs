@@ -1,0 +1,461 @@
+//! The state machine.
+
+mod running;
+
+use crate::entry::{Entry, Try, Verdict};
+use crate::event::{Action, Event, Found, How, Outcome, What};
+use crate::settings::{Counted, Halt, Settings, Urgency};
+use crate::task::{Attempt, Task, TaskSet};
+use running::{Running, State};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+/// Many tasks, of which some run at a time.
+///
+/// What it promises, and what `tests/histories.rs` checks over random histories with kills at any moment: each task ends
+/// once in what is recorded; none is begun after that; none is begun from its beginning of which there is a checkpoint; no
+/// more run at a time than there are slots; and it finishes when all have ended, or says how many have not.
+#[derive(Debug)]
+pub struct Farm {
+    settings: Settings,
+    total: u32,
+    /// All before it have been begun, or are in one of the queues.
+    next: u32,
+    ended: TaskSet,
+    /// Those that `next` passes over: they are in a queue, or came from one.
+    apart: TaskSet,
+    /// Those that are begun first: put back, or to go on from checkpoints.
+    first: VecDeque<(Task, Origin)>,
+    /// Those that failed and are tried again when no others are left.
+    again: VecDeque<Task>,
+    /// How often those have failed that are not over.
+    failures: HashMap<Task, u32>,
+    running: BTreeMap<Task, Running>,
+    /// Ends that were found when the run went on, to be recorded.
+    found: Vec<(Task, Attempt, u8)>,
+    /// Checkpoints that were found, and are of no use.
+    useless: Vec<(Task, Attempt)>,
+    phase: Phase,
+    /// Nothing is begun before that.
+    paused_until: Option<Duration>,
+    is_recordable: bool,
+    /// Somebody has interrupted it twice: it waits for nothing any more.
+    is_urgent: bool,
+    outcome: Outcome,
+    /// Of those that ended since it was made: right, failed.
+    since: (u32, u32),
+}
+
+/// What a task begins from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Beginning,
+    Checkpoint,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Tasks are begun.
+    Going,
+    /// Those that run come to their ends.
+    Draining,
+    /// Those that run are brought to an end.
+    Stopping,
+    /// Finished.
+    Over,
+}
+
+impl Farm {
+    /// So many tasks, of which that much was recorded and found.
+    #[must_use]
+    pub fn new(
+        settings: Settings,
+        total: u32,
+        recorded: impl IntoIterator<Item = Entry>,
+        found: impl IntoIterator<Item = Found>,
+    ) -> Self {
+        let mut farm = Self {
+            settings,
+            total,
+            next: 1,
+            ended: TaskSet::of(total),
+            apart: TaskSet::of(total),
+            first: VecDeque::new(),
+            again: VecDeque::new(),
+            failures: HashMap::new(),
+            running: BTreeMap::new(),
+            found: Vec::new(),
+            useless: Vec::new(),
+            phase: Phase::Going,
+            paused_until: None,
+            is_recordable: true,
+            is_urgent: false,
+            outcome: Outcome::default(),
+            since: (0, 0),
+        };
+        for entry in recorded {
+            farm.replay(entry);
+        }
+        for found in found {
+            farm.take_found(found);
+        }
+        let mut failed: Vec<Task> = farm.failures.keys().copied().collect();
+        failed.sort_unstable();
+        for task in failed {
+            if farm.apart.insert(task) {
+                farm.again.push_back(task);
+            }
+        }
+        farm
+    }
+
+    fn replay(&mut self, entry: Entry) {
+        match entry {
+            Entry::Failed(tried) if !self.ended.contains(tried.task) => {
+                self.failures.insert(tried.task, tried.attempt);
+            }
+            Entry::Failed(_) => {}
+            Entry::Ended(tried) => {
+                if (1..=self.total).contains(&tried.task.0) && self.ended.insert(tried.task) {
+                    self.failures.remove(&tried.task);
+                    self.count(tried.verdict);
+                }
+            }
+        }
+    }
+
+    fn take_found(&mut self, found: Found) {
+        let Found { task, attempt, what } = found;
+        let is_of_use = (1..=self.total).contains(&task.0)
+            && !self.ended.contains(task)
+            && attempt == self.attempt(task)
+            && what != What::Nothing;
+        if !is_of_use || !self.apart.insert(task) {
+            self.useless.push((task, attempt));
+            return;
+        }
+        match what {
+            What::End(status) => self.found.push((task, attempt, status)),
+            What::Checkpoint | What::Nothing => self.first.push_back((task, Origin::Checkpoint)),
+        }
+    }
+
+    fn attempt(&self, task: Task) -> Attempt {
+        self.failures.get(&task).map_or(1, |failures| failures + 1)
+    }
+
+    /// How many tasks run.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let over = self.ended.len() + self.outcome.stuck;
+        Outcome { left: self.total.saturating_sub(over), ..self.outcome }
+    }
+
+    /// When [`Event::Clock`] has to come if nothing else does.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        let all = self.running.values().filter_map(Running::deadline);
+        all.chain(self.paused_until).min()
+    }
+
+    /// Takes an event and says what is to be done, in this order.
+    pub fn step(&mut self, now: Duration, event: Event) -> Vec<Action> {
+        let mut out = Vec::new();
+        if self.phase == Phase::Over {
+            return out;
+        }
+        for (task, attempt) in std::mem::take(&mut self.useless) {
+            out.push(Action::Forget(task, attempt));
+        }
+        for (task, attempt, status) in std::mem::take(&mut self.found) {
+            let tried =
+                Try { task, attempt, verdict: Verdict::Exited(status), took_ms: 0, restored: true };
+            self.conclude(now, tried, true, &mut out);
+        }
+        match event {
+            Event::Clock => {}
+            Event::Ended(task, how) => self.has_ended(now, task, how, &mut out),
+            Event::NotNow(task) => self.put_back(now, task),
+            Event::NotRestored(task) => {
+                if self.running.remove(&task).is_some() {
+                    self.outcome.stuck += 1;
+                }
+            }
+            Event::NotKept(task) => {
+                if let Some(running) = self.running.get_mut(&task) {
+                    running.cant_be_kept = true;
+                }
+            }
+            Event::Saved(task, is_saved) => self.is_saved(now, task, is_saved, &mut out),
+            Event::WroteTooMuch(task) => {
+                self.give_up(now, task, Verdict::WroteTooMuch, &mut out);
+            }
+            Event::Recordable(is_so) => self.is_recordable = is_so,
+            Event::Interrupt => self.interrupt(now, &mut out),
+        }
+        self.look_at_times(now, &mut out);
+        self.begin_more(now, &mut out);
+        self.finish_if_over(&mut out);
+        out
+    }
+
+    fn has_ended(&mut self, now: Duration, task: Task, how: How, out: &mut Vec<Action>) {
+        let Some(running) = self.running.get_mut(&task) else { return };
+        match running.state {
+            // Whether that was its own end or the last checkpoint's is not known yet.
+            State::Saving { .. } => running.how = Some(how),
+            State::Saved => drop(self.running.remove(&task)),
+            // One that was asked to end may end as if by itself.
+            State::Ending { asked: true, .. } if running.verdict.is_none() => {
+                self.running.remove(&task);
+            }
+            State::Runs | State::Ending { .. } => self.own_end(now, task, how, out),
+        }
+    }
+
+    /// A task has ended without having been asked to, or it was given up.
+    fn own_end(&mut self, now: Duration, task: Task, how: How, out: &mut Vec<Action>) {
+        let Some(running) = self.running.remove(&task) else { return };
+        let is_killed = matches!(running.state, State::Ending { .. });
+        let verdict = match (running.verdict, how) {
+            (Some(verdict), _) => verdict,
+            (None, How::Exited(status)) => Verdict::Exited(status),
+            // Nobody but the farm has ended it: it is not over.
+            (None, How::Signalled(_)) if is_killed => return,
+            (None, How::Signalled(signal)) => Verdict::Signalled(signal),
+        };
+        let took = now.saturating_sub(running.began);
+        let tried = Try {
+            task,
+            attempt: running.attempt,
+            verdict,
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            restored: running.restored,
+        };
+        self.conclude(now, tried, running.restored || running.is_kept, out);
+    }
+
+    /// Records how a try has ended; `has_checkpoints`: there may be some of it.
+    fn conclude(
+        &mut self,
+        now: Duration,
+        tried: Try,
+        has_checkpoints: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let Try { task, attempt, verdict, .. } = tried;
+        let is_last = verdict.is_right() || attempt > self.settings.retries;
+        if is_last {
+            if !self.ended.insert(task) {
+                return;
+            }
+            out.push(Action::Record(Entry::Ended(tried)));
+            self.failures.remove(&task);
+            self.count(verdict);
+            match verdict.is_right() {
+                true => self.since.0 += 1,
+                false => self.since.1 += 1,
+            }
+        } else {
+            out.push(Action::Record(Entry::Failed(tried)));
+            self.failures.insert(task, attempt);
+            self.apart.insert(task);
+            self.again.push_back(task);
+        }
+        if has_checkpoints {
+            out.push(Action::Forget(task, attempt));
+        }
+        if is_last && self.phase == Phase::Going {
+            self.halt_if_due(now, out);
+        }
+    }
+
+    fn count(&mut self, verdict: Verdict) {
+        match verdict.is_right() {
+            true => self.outcome.right += 1,
+            false => self.outcome.failed += 1,
+        }
+    }
+
+    fn halt_if_due(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let Some(Halt { urgency, counted, number }) = self.settings.halt else { return };
+        let (right, failed) = self.since;
+        let so_far = match counted {
+            Counted::Fail => failed,
+            Counted::Success => right,
+            Counted::Done => right + failed,
+        };
+        if so_far < number {
+            return;
+        }
+        self.outcome.halted = true;
+        match urgency {
+            Urgency::Soon => self.phase = Phase::Draining,
+            Urgency::Now => self.stop(now, out),
+        }
+    }
+
+    fn interrupt(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let again = self.phase == Phase::Stopping;
+        self.outcome.interrupted = true;
+        if !again {
+            return self.stop(now, out);
+        }
+        self.is_urgent = true;
+        // Those whose ends nobody could explain: they go on from the checkpoints that they have.
+        self.running.retain(|_, running| running.how.is_none());
+        for (task, running) in &mut self.running {
+            let asked = match running.state {
+                State::Saved => continue,
+                State::Ending { asked, .. } => asked,
+                State::Runs | State::Saving { .. } => false,
+            };
+            running.state = State::Ending { asked, kill_at: None };
+            out.push(Action::Kill(*task));
+        }
+    }
+
+    /// Brings all that run to an end, with a last checkpoint where that is possible.
+    fn stop(&mut self, now: Duration, out: &mut Vec<Action>) {
+        self.phase = Phase::Stopping;
+        for (task, running) in &mut self.running {
+            if !matches!(running.state, State::Runs) {
+                continue;
+            }
+            if self.settings.checkpoint.is_some() && !running.cant_be_kept {
+                running.state = State::Saving { until: now + self.settings.saving };
+                running.is_kept = true;
+                out.push(Action::Save(*task));
+            } else {
+                running.state =
+                    State::Ending { asked: true, kill_at: Some(now + self.settings.grace) };
+                out.push(Action::Terminate(*task));
+            }
+        }
+    }
+
+    fn is_saved(&mut self, now: Duration, task: Task, is_saved: bool, out: &mut Vec<Action>) {
+        let Some(running) = self.running.get_mut(&task) else { return };
+        if !matches!(running.state, State::Saving { .. }) {
+            return;
+        }
+        match (is_saved, running.how) {
+            (true, None) => running.state = State::Saved,
+            (false, Some(How::Exited(status))) => {
+                running.state = State::Runs;
+                self.own_end(now, task, How::Exited(status), out);
+            }
+            // Whoever should have told of the checkpoint may have ended it.
+            (true, Some(_)) | (false, Some(How::Signalled(_))) => drop(self.running.remove(&task)),
+            (false, None) => {
+                running.state =
+                    State::Ending { asked: true, kill_at: Some(now + self.settings.grace) };
+                out.push(Action::Terminate(task));
+            }
+        }
+    }
+
+    /// Ends a try that is a failed one for this reason.
+    fn give_up(&mut self, now: Duration, task: Task, verdict: Verdict, out: &mut Vec<Action>) {
+        let Some(running) = self.running.get_mut(&task) else { return };
+        if running.state == State::Runs {
+            running.verdict = Some(verdict);
+            running.state = State::Ending { asked: true, kill_at: Some(now + self.settings.grace) };
+            out.push(Action::Terminate(task));
+        }
+    }
+
+    fn put_back(&mut self, now: Duration, task: Task) {
+        let Some(running) = self.running.remove(&task) else { return };
+        let origin = if running.restored { Origin::Checkpoint } else { Origin::Beginning };
+        self.apart.insert(task);
+        self.first.push_front((task, origin));
+        self.paused_until = Some(now + self.settings.pause);
+    }
+
+    fn look_at_times(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let mut late = Vec::new();
+        for (task, running) in &mut self.running {
+            match running.state {
+                State::Ending { asked, kill_at: Some(at) } if at <= now => {
+                    running.state = State::Ending { asked, kill_at: None };
+                    out.push(Action::Kill(*task));
+                }
+                State::Saving { until } if until <= now => late.push(*task),
+                State::Runs if running.timeout_at.is_some_and(|at| at <= now) => late.push(*task),
+                State::Runs if running.keep_at.is_some_and(|at| at <= now) => {
+                    running.keep_at = None;
+                    running.is_kept = true;
+                    out.push(Action::Keep(*task));
+                }
+                _ => {}
+            }
+        }
+        for task in late {
+            match self.running.get(&task).map(|running| running.state) {
+                Some(State::Saving { .. }) => self.is_saved(now, task, false, out),
+                _ => self.give_up(now, task, Verdict::TimedOut, out),
+            }
+        }
+    }
+
+    fn begin_more(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.paused_until = None;
+        }
+        let may_begin =
+            self.phase == Phase::Going && self.is_recordable && self.paused_until.is_none();
+        while may_begin && self.running.len() < self.settings.slots {
+            let Some((task, origin)) = self.take_next() else { return };
+            let attempt = self.attempt(task);
+            let restored = origin == Origin::Checkpoint;
+            self.running.insert(task, Running::of(&self.settings, now, attempt, restored));
+            out.push(match origin {
+                Origin::Beginning => Action::Begin(task, attempt),
+                Origin::Checkpoint => Action::Restore(task, attempt),
+            });
+        }
+    }
+
+    fn take_next(&mut self) -> Option<(Task, Origin)> {
+        if let Some(first) = self.first.pop_front() {
+            return Some(first);
+        }
+        while self.next <= self.total {
+            let task = Task(self.next);
+            self.next += 1;
+            if !self.ended.contains(task) && !self.apart.contains(task) {
+                return Some((task, Origin::Beginning));
+            }
+        }
+        self.again.pop_front().map(|task| (task, Origin::Beginning))
+    }
+
+    fn has_more(&mut self) -> bool {
+        while self.next <= self.total
+            && (self.ended.contains(Task(self.next)) || self.apart.contains(Task(self.next)))
+        {
+            self.next += 1;
+        }
+        self.next <= self.total || !self.first.is_empty() || !self.again.is_empty()
+    }
+
+    fn finish_if_over(&mut self, out: &mut Vec<Action>) {
+        // What could not be recorded yet is no end.
+        let waits_for_records = !self.is_recordable && !self.is_urgent;
+        if !self.running.is_empty() || waits_for_records {
+            return;
+        }
+        if self.phase == Phase::Going && self.has_more() {
+            return;
+        }
+        self.phase = Phase::Over;
+        out.push(Action::Finish(self.outcome()));
+    }
+}

@@ -1,0 +1,18 @@
+//! Decides which of many tasks runs when; never touches a process.
+//!
+//! [`Farm`] is a state machine without I/O: time and events are handed in, actions come out. What it wants recorded is in
+//! order, and from these records alone, with the checkpoints that are there, another one goes on.
+
+#![forbid(unsafe_code)]
+
+mod entry;
+mod event;
+mod farm;
+mod settings;
+mod task;
+
+pub use entry::{Entry, Try, Verdict};
+pub use event::{Action, Event, Found, How, Outcome, What};
+pub use farm::Farm;
+pub use settings::{Bad, Counted, Halt, Settings, Urgency};
+pub use task::{Attempt, Task};

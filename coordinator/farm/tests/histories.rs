@@ -1,0 +1,408 @@
+//! Random histories: thousands of tasks, kills at any moment, full disks, checkpoints that fail. Each has a seed.
+
+use ckptd_farm::{
+    Action, Attempt, Entry, Event, Farm, Found, Halt, How, Outcome, Settings, Task, Verdict, What,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+/// A task's process.
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    attempt: Attempt,
+    restored: bool,
+    kept: bool,
+}
+
+/// What outlives a kill: the disk. And what does not: processes.
+struct World {
+    random: fastrand::Rng,
+    settings: Settings,
+    total: u32,
+    now: Duration,
+    journal: Vec<Entry>,
+    /// The tasks that have ended by it.
+    ended: BTreeSet<Task>,
+    /// Entries that a loss of power leaves.
+    synced: usize,
+    checkpoints: BTreeMap<Task, Attempt>,
+    /// Ends that only the keeper of the checkpoints has seen.
+    seen_ends: BTreeMap<Task, (Attempt, u8)>,
+    processes: BTreeMap<Task, Process>,
+    saving: BTreeSet<Task>,
+    /// Those that were asked to end, or killed.
+    ended_by_farm: BTreeSet<Task>,
+    recordable: bool,
+    /// How often each try was begun from its beginning.
+    begun: HashMap<(Task, Attempt), u32>,
+    kills: u32,
+    over: Option<Outcome>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let settings = Settings {
+            slots: random.usize(1..20),
+            timeout: random.bool().then(|| Duration::from_secs(random.u64(5..100))),
+            retries: random.u32(0..4),
+            halt: (random.u8(0..4) == 0).then(|| {
+                let urgency = if random.bool() { "now" } else { "soon" };
+                let counted = ["fail", "success", "done"][random.usize(0..3)];
+                format!("{urgency},{counted}={}", random.u32(1..40))
+                    .parse::<Halt>()
+                    .expect("a halt")
+            }),
+            checkpoint: random.bool().then(|| Duration::from_secs(random.u64(1..30))),
+            ..Settings::default()
+        };
+        let total = if random.u8(0..10) == 0 { random.u32(1000..4000) } else { random.u32(0..200) };
+        Self {
+            random,
+            settings,
+            total,
+            now: Duration::ZERO,
+            journal: Vec::new(),
+            ended: BTreeSet::new(),
+            synced: 0,
+            checkpoints: BTreeMap::new(),
+            seen_ends: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            saving: BTreeSet::new(),
+            ended_by_farm: BTreeSet::new(),
+            recordable: true,
+            begun: HashMap::new(),
+            kills: 0,
+            over: None,
+        }
+    }
+
+    fn chance(&mut self, one_in: u32) -> bool {
+        self.random.u32(0..one_in) == 0
+    }
+
+    fn has_ended(&self, wanted: Task) -> bool {
+        self.ended.contains(&wanted)
+    }
+
+    /// One part of the run: until it finishes or everything is killed.
+    fn live(&mut self) {
+        let found = self.found();
+        let mut farm = Farm::new(self.settings, self.total, self.journal.clone(), found);
+        self.over = None;
+        self.recordable = true;
+        self.act(&mut farm, Event::Clock);
+        let interrupts = self.chance(3);
+        for _ in 0..20 * (self.total + 20) {
+            if self.over.is_some() {
+                return;
+            }
+            if self.chance(2000) {
+                return self.kill();
+            }
+            // Whoever waits for a last checkpoint loses patience.
+            let is_impatient = !self.saving.is_empty() && self.chance(5);
+            if interrupts && (is_impatient || self.chance(500)) {
+                self.act(&mut farm, Event::Interrupt);
+            } else {
+                let event = self.next_event(&farm);
+                self.act(&mut farm, event);
+            }
+            if self.chance(10) && self.recordable {
+                self.synced = self.journal.len();
+            }
+        }
+        assert!(self.over.is_some(), "it does not come to its end: {farm:?}");
+    }
+
+    fn found(&mut self) -> Vec<Found> {
+        let mut found: Vec<Found> = self
+            .seen_ends
+            .iter()
+            .map(|(task, (attempt, status))| Found {
+                task: *task,
+                attempt: *attempt,
+                what: What::End(*status),
+            })
+            .collect();
+        found.extend(
+            self.checkpoints.iter().filter(|(task, _)| !self.seen_ends.contains_key(task)).map(
+                |(task, attempt)| Found { task: *task, attempt: *attempt, what: What::Checkpoint },
+            ),
+        );
+        found
+    }
+
+    fn next_event(&mut self, farm: &Farm) -> Event {
+        if !self.recordable && self.chance(3) {
+            self.recordable = true;
+            return Event::Recordable(true);
+        }
+        if self.recordable && self.chance(300) {
+            self.recordable = false;
+            return Event::Recordable(false);
+        }
+        let running: Vec<Task> = self.processes.keys().copied().collect();
+        let saving: Vec<Task> = self.saving.iter().copied().collect();
+        match self.random.u32(0..10) {
+            0..=5 if !running.is_empty() => {
+                let task = running[self.random.usize(0..running.len())];
+                self.end(task)
+            }
+            6 if !running.is_empty() => {
+                let task = running[self.random.usize(0..running.len())];
+                match self.processes.get_mut(&task) {
+                    Some(process) if process.kept && self.random.bool() => {
+                        self.checkpoints.insert(task, process.attempt);
+                        Event::Clock
+                    }
+                    Some(process) if process.kept => {
+                        process.kept = false;
+                        Event::NotKept(task)
+                    }
+                    _ => Event::WroteTooMuch(task),
+                }
+            }
+            7 if !saving.is_empty() => {
+                let task = saving[self.random.usize(0..saving.len())];
+                self.save(task)
+            }
+            _ => {
+                self.now = farm.deadline().unwrap_or(self.now).max(self.now);
+                Event::Clock
+            }
+        }
+    }
+
+    fn end(&mut self, task: Task) -> Event {
+        let process = self.processes.remove(&task).expect("it runs");
+        if self.chance(20) {
+            return Event::Ended(task, How::Signalled(11));
+        }
+        let status = if self.chance(4) { self.random.u8(..) } else { 0 };
+        if process.kept {
+            self.seen_ends.insert(task, (process.attempt, status));
+        }
+        Event::Ended(task, How::Exited(status))
+    }
+
+    /// A last checkpoint is there, and its task ends after that; or none could be had.
+    fn save(&mut self, task: Task) -> Event {
+        self.saving.remove(&task);
+        let is_saved = self.processes.contains_key(&task) && self.random.bool();
+        if is_saved {
+            let attempt = self.processes[&task].attempt;
+            self.checkpoints.insert(task, attempt);
+        }
+        Event::Saved(task, is_saved)
+    }
+
+    fn act(&mut self, farm: &mut Farm, event: Event) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for action in farm.step(self.now, event) {
+                self.perform(action, &mut events);
+            }
+            assert!(farm.running() <= self.settings.slots, "more run than there are slots");
+        }
+    }
+
+    fn perform(&mut self, action: Action, events: &mut Vec<Event>) {
+        assert!(self.over.is_none(), "{action:?} after the end");
+        match action {
+            Action::Begin(task, attempt) => {
+                assert!(!self.has_ended(task), "{task:?} is begun after its end");
+                let checkpoint = self.checkpoints.get(&task);
+                assert!(
+                    checkpoint != Some(&attempt),
+                    "{task:?} is begun although there is a checkpoint"
+                );
+                assert!(!self.processes.contains_key(&task), "{task:?} runs already");
+                assert!(self.recordable, "{task:?} is begun while nothing can be recorded");
+                assert!(attempt <= self.settings.retries + 1, "{task:?} is tried too often");
+                if self.chance(100) {
+                    return events.push(Event::NotNow(task));
+                }
+                *self.begun.entry((task, attempt)).or_default() += 1;
+                self.ended_by_farm.remove(&task);
+                self.processes.insert(task, Process { attempt, restored: false, kept: false });
+            }
+            Action::Restore(task, attempt) => {
+                assert!(!self.has_ended(task), "{task:?} is restored after its end");
+                assert_eq!(
+                    self.checkpoints.get(&task),
+                    Some(&attempt),
+                    "{task:?} has no such checkpoint"
+                );
+                match self.random.u32(0..20) {
+                    0 => events.push(Event::NotNow(task)),
+                    1 => events.push(Event::NotRestored(task)),
+                    _ => {
+                        self.ended_by_farm.remove(&task);
+                        let process = Process { attempt, restored: true, kept: true };
+                        self.processes.insert(task, process);
+                    }
+                }
+            }
+            Action::Keep(task) => {
+                let process = self.processes.get_mut(&task).expect("it runs");
+                assert!(!process.restored && self.settings.checkpoint.is_some());
+                process.kept = true;
+            }
+            Action::Save(task) => {
+                if let Some(process) = self.processes.get_mut(&task) {
+                    process.kept = true;
+                }
+                self.saving.insert(task);
+            }
+            Action::Terminate(task) => {
+                self.ended_by_farm.insert(task);
+                if self.chance(2) && self.processes.remove(&task).is_some() {
+                    let how = if self.chance(2) { How::Exited(0) } else { How::Signalled(15) };
+                    events.push(Event::Ended(task, how));
+                }
+            }
+            Action::Kill(task) => {
+                if self.processes.remove(&task).is_some() {
+                    self.ended_by_farm.insert(task);
+                    events.push(Event::Ended(task, How::Signalled(9)));
+                }
+            }
+            Action::Forget(task, attempt) => {
+                if self.checkpoints.get(&task) == Some(&attempt) {
+                    self.checkpoints.remove(&task);
+                }
+                if self.seen_ends.get(&task).is_some_and(|(seen, _)| *seen == attempt) {
+                    self.seen_ends.remove(&task);
+                }
+            }
+            Action::Record(entry) => {
+                let (Entry::Failed(tried) | Entry::Ended(tried)) = entry;
+                let is_own = matches!(tried.verdict, Verdict::Exited(_) | Verdict::Signalled(_));
+                assert!(
+                    !is_own || !self.ended_by_farm.contains(&tried.task),
+                    "{entry:?} is the farm's doing"
+                );
+                if let Entry::Ended(tried) = entry {
+                    assert!(self.ended.insert(tried.task), "{:?} ends twice", tried.task);
+                    let is_right = tried.verdict == Verdict::Exited(0);
+                    assert!(is_right || tried.attempt == self.settings.retries + 1);
+                }
+                self.journal.push(entry);
+            }
+            Action::Finish(outcome) => {
+                assert!(self.processes.is_empty(), "it finishes while tasks run");
+                self.over = Some(outcome);
+            }
+        }
+    }
+
+    /// Everything is killed, or the power fails.
+    fn kill(&mut self) {
+        self.kills += 1;
+        self.processes.clear();
+        self.saving.clear();
+        self.ended_by_farm.clear();
+        if self.chance(3) {
+            self.journal.truncate(self.synced);
+            self.ended = self.journal.iter().filter_map(ended).collect();
+        }
+        self.synced = self.journal.len();
+    }
+}
+
+fn ended(entry: &Entry) -> Option<Task> {
+    match entry {
+        Entry::Ended(tried) => Some(tried.task),
+        Entry::Failed(_) => None,
+    }
+}
+
+fn ends_of(journal: &[Entry]) -> (u32, u32) {
+    let ended = journal.iter().filter_map(|entry| match entry {
+        Entry::Ended(tried) => Some(tried.verdict.is_right()),
+        Entry::Failed(_) => None,
+    });
+    let (mut right, mut failed) = (0, 0);
+    ended.for_each(|is_right| if is_right { right += 1 } else { failed += 1 });
+    (right, failed)
+}
+
+fn history(seed: u64) -> (u32, u32) {
+    let mut world = World::new(seed);
+    for _ in 0..200 {
+        world.live();
+        world.processes.clear();
+        world.saving.clear();
+        world.ended_by_farm.clear();
+        let Some(outcome) = world.over else { continue };
+        let (right, failed) = ends_of(&world.journal);
+        assert_eq!((outcome.right, outcome.failed), (right, failed), "seed {seed}");
+        let all = outcome.right + outcome.failed + outcome.stuck + outcome.left;
+        assert_eq!(all, world.total, "seed {seed}: {outcome:?}");
+        if outcome.left == 0 && outcome.stuck == 0 {
+            assert!(world.checkpoints.is_empty(), "seed {seed}: a checkpoint is left behind");
+            return (world.total, world.kills);
+        }
+        let has_reason = outcome.interrupted || outcome.halted || outcome.stuck > 0;
+        assert!(has_reason, "seed {seed}: {outcome:?}");
+        // Somebody goes on with it, without what has halted it.
+        world.settings.halt = None;
+    }
+    panic!("seed {seed}: it never ends");
+}
+
+#[test]
+fn every_task_ends_once() {
+    let (mut tasks, mut kills) = (0, 0);
+    for seed in 0..1500 {
+        let outcome = std::panic::catch_unwind(|| history(seed));
+        let (more, killed) = outcome.unwrap_or_else(|_| panic!("seed {seed}"));
+        (tasks, kills) = (tasks + more, kills + killed);
+    }
+    assert!(tasks > 100_000 && kills > 200, "the histories are too tame: {tasks} {kills}");
+}
+
+/// Without kills each try is begun once.
+#[test]
+fn nothing_is_begun_twice() {
+    let settings = Settings { slots: 3, retries: 2, ..Settings::default() };
+    let mut farm = Farm::new(settings, 100, [], []);
+    let mut begun: HashMap<(Task, Attempt), u32> = HashMap::new();
+    let mut actions = farm.step(Duration::ZERO, Event::Clock);
+    let mut running = Vec::new();
+    loop {
+        for action in actions {
+            match action {
+                Action::Begin(task, attempt) => {
+                    *begun.entry((task, attempt)).or_default() += 1;
+                    running.push(task);
+                }
+                Action::Finish(outcome) => {
+                    assert_eq!((outcome.right, outcome.failed), (90, 10));
+                    assert!(begun.values().all(|times| *times == 1));
+                    assert_eq!(begun.len(), 90 + 3 * 10);
+                    return;
+                }
+                _ => {}
+            }
+        }
+        let task = running.remove(0);
+        let status = u8::from(task.0 % 10 == 0);
+        actions = farm.step(Duration::ZERO, Event::Ended(task, How::Exited(status)));
+    }
+}
+
+/// Who waits in vain for a full disk can end it all the same.
+#[test]
+fn a_second_interrupt_waits_for_no_records() {
+    let mut farm = Farm::new(Settings { slots: 2, ..Settings::default() }, 10, [], []);
+    farm.step(Duration::ZERO, Event::Clock);
+    farm.step(Duration::ZERO, Event::Recordable(false));
+    assert!(farm.step(Duration::ZERO, Event::Interrupt).contains(&Action::Terminate(Task(1))));
+    for task in [Task(1), Task(2)] {
+        assert_eq!(farm.step(Duration::ZERO, Event::Ended(task, How::Signalled(15))), []);
+    }
+    let outcome = Outcome { left: 10, interrupted: true, ..Outcome::default() };
+    assert_eq!(farm.step(Duration::ZERO, Event::Interrupt), [Action::Finish(outcome)]);
+}

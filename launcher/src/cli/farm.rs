@@ -1,0 +1,259 @@
+//! What farm takes.
+
+use super::ListArguments;
+use super::values::{bytes, seconds, time_span};
+use ckptd_farm::Halt;
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What is done with many tasks.
+#[derive(Debug, Subcommand)]
+pub enum FarmCommand {
+    /// Run many tasks on this machine, so many at a time, and have each of them end once, whatever happens.
+    ///
+    /// FILE has a command for the shell in each line; '-' is standard input. Or a command and the values that it is run with,
+    /// as of GNU parallel: {} is the value, {1} and {2} those of several lists, {.} is without its extension, {/} without its
+    /// folder, {//} its folder, {/.} both without, {#} the task's number; '::::' takes the lines of files as values.
+    ///
+    /// Standard output, standard error and exit status of each task are kept. A task that runs longer than --checkpoint says
+    /// becomes a job of which checkpoints are taken. After Ctrl-C, or when everything was killed, --resume goes on: what has
+    /// ended is not run again, and what has a checkpoint goes on from there.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm run tasks.txt                       a command a line, as many at a time as there are processors
+  ckptd farm run --jobs 4 gzip -9 {} ::: *.log
+  ckptd farm run ./fit --seed {1} --model {2} ::: 1 2 3 ::: linear cubic
+  generate | ckptd farm run --name fits --timeout 2h --retries 1 -
+  ckptd farm run --resume fits                   goes on
+
+Exit status: 0 where all tasks have ended with status 0; else how many have not, 101 for more than 100; 125 where a task could \
+not be brought back, or ckptd itself failed; 128+N after signal N, as 130 after Ctrl-C; 2 for wrong usage.")]
+    Run(Box<FarmRunArguments>),
+    /// List the runs.
+    Ls(ListArguments),
+    /// Forget runs, with their results if these lie in the run's own folder; refused while one runs.
+    Rm {
+        /// The runs.
+        #[arg(required = true, value_name = "RUN")]
+        runs: Vec<String>,
+    },
+    /// The process that starts the tasks.
+    #[command(hide = true)]
+    Work {
+        /// The run's folder.
+        folder: PathBuf,
+        /// How it is run, as JSON.
+        settings: String,
+        /// The process that looks after this one.
+        guard: i32,
+        /// The command by which the run goes on.
+        resume: String,
+        /// Show neither progress nor a summary.
+        #[arg(long)]
+        quiet: bool,
+    },
+}
+
+/// What farm run takes.
+#[derive(Debug, Args)]
+pub struct FarmRunArguments {
+    /// The run's name: letters, digits, '.', '_' and '-' [default: that of FILE, or of the program, and a number].
+    #[arg(long, conflicts_with = "resume")]
+    pub name: Option<String>,
+    /// Go on with a run that has not come to its end: its name, or 'latest'. Options that are given hold from now on.
+    #[arg(long, value_name = "RUN", conflicts_with = "tasks")]
+    pub resume: Option<String>,
+    /// How tasks are run.
+    #[command(flatten)]
+    pub settings: FarmSettings,
+    /// Show no progress and no summary; warnings and failures are still told.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// A file of commands, or a command and its values.
+    // What begins with a hyphen before it is an option, misspelled perhaps, and no program.
+    #[arg(
+        value_name = "FILE|COMMAND... ::: VALUE...",
+        required_unless_present = "resume",
+        trailing_var_arg = true
+    )]
+    pub tasks: Vec<OsString>,
+}
+
+/// How tasks are run; what is not given is as it was, or as it is by default.
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+pub struct FarmSettings {
+    /// How many tasks run at a time [default: the number of processors].
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub jobs: Option<u32>,
+    /// How long a task may take, such as 90 (seconds) or 2h; then it gets SIGTERM, SIGKILL 5 seconds later, and has failed. A
+    /// task that goes on from a checkpoint has that time again.
+    #[arg(long, value_name = "TIME", value_parser = time_span)]
+    pub timeout: Option<Duration>,
+    /// How often a task is tried again that has failed by itself; when no others are left [default: 0].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub retries: Option<u32>,
+    /// When no more tasks are begun: soon,fail=N once N have failed; those that run come to their ends. With now, they are
+    /// ended. Also success=N and done=N [default: never].
+    #[arg(long, value_name = "WHEN", value_parser = HaltSetting::from_str)]
+    pub halt: Option<HaltSetting>,
+    /// Where results are kept: results.jsonl, and N.out and N.err of task N [default: in the run's folder].
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    pub results: Option<PathBuf>,
+    /// How old a task is when the first checkpoint is taken of it, and how long it is from one to the next: a time, 'auto' for
+    /// 30 seconds and then by what they cost, or 'none' [default: auto].
+    #[arg(long, value_name = "TIME", value_parser = CheckpointSetting::from_str)]
+    pub checkpoint: Option<CheckpointSetting>,
+    /// How much a task may write to standard output and standard error; K, M and G are understood. It is looked at each
+    /// second; a task that has written more is ended, and has failed [default: no limit].
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub output_limit: Option<u64>,
+}
+
+impl FarmSettings {
+    /// These, but what others say.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            jobs: other.jobs.or(self.jobs),
+            timeout: other.timeout.or(self.timeout),
+            retries: other.retries.or(self.retries),
+            halt: other.halt.or(self.halt),
+            results: other.results.or(self.results),
+            checkpoint: other.checkpoint.or(self.checkpoint),
+            output_limit: other.output_limit.or(self.output_limit),
+        }
+    }
+}
+
+/// When all are given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum HaltSetting {
+    /// Never.
+    Never,
+    /// Then.
+    When(Halt),
+}
+
+impl FromStr for HaltSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "never" => Ok(Self::Never),
+            text => {
+                text.parse().map(Self::When).map_err(|error: ckptd_farm::Bad| error.to_string())
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for HaltSetting {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<HaltSetting> for String {
+    fn from(setting: HaltSetting) -> Self {
+        match setting {
+            HaltSetting::Never => "never".to_owned(),
+            HaltSetting::When(halt) => halt.to_string(),
+        }
+    }
+}
+
+/// Of what checkpoints are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum CheckpointSetting {
+    /// Of what is older than 30 seconds, then by what they cost.
+    Auto,
+    /// Of nothing.
+    None,
+    /// So many seconds.
+    Seconds(f64),
+}
+
+impl CheckpointSetting {
+    /// How old a task is at the first one.
+    #[must_use]
+    pub fn age(self) -> Option<Duration> {
+        match self {
+            Self::Auto => Some(Duration::from_secs(30)),
+            Self::None => None,
+            // In range: the setting is checked where it is read.
+            Self::Seconds(seconds) => Some(Duration::from_secs_f64(seconds)),
+        }
+    }
+
+    /// As 'ckptd adopt --interval' takes it.
+    #[must_use]
+    pub fn interval(self) -> String {
+        match self {
+            Self::Auto | Self::None => "auto".to_owned(),
+            Self::Seconds(seconds) => seconds.to_string(),
+        }
+    }
+}
+
+impl FromStr for CheckpointSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => return Ok(Self::Auto),
+            "none" => return Ok(Self::None),
+            _ => {}
+        }
+        match seconds(text).map_err(|error| format!("{error}, nor 'auto' or 'none'"))? {
+            seconds if seconds >= 0.05 => Ok(Self::Seconds(seconds)),
+            _ => Err("must be 0.05 seconds at least, 'auto' or 'none'".to_owned()),
+        }
+    }
+}
+
+impl TryFrom<String> for CheckpointSetting {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<CheckpointSetting> for String {
+    fn from(setting: CheckpointSetting) -> Self {
+        match setting {
+            CheckpointSetting::Auto => "auto".to_owned(),
+            CheckpointSetting::None => "none".to_owned(),
+            CheckpointSetting::Seconds(seconds) => seconds.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_json_and_later_ones_hold() {
+        let first = FarmSettings {
+            jobs: Some(3),
+            timeout: Some(Duration::from_secs(90)),
+            halt: "soon,fail=3".parse().ok(),
+            checkpoint: Some(CheckpointSetting::Seconds(0.5)),
+            ..FarmSettings::default()
+        };
+        let text = serde_json::to_string(&first).unwrap();
+        let read: FarmSettings = protocol::json::read(text.as_bytes()).unwrap();
+        assert_eq!(read, first);
+        let later = FarmSettings { jobs: Some(5), ..FarmSettings::default() };
+        assert_eq!(read.with(later), FarmSettings { jobs: Some(5), ..first });
+    }
+}

@@ -1,0 +1,146 @@
+//! `ckptd farm`.
+
+use super::{Context, print, print_json};
+use crate::cli::{FarmCommand, FarmRunArguments, FarmSettings, ListArguments};
+use crate::failure::Failure;
+use crate::farm::{self, Charge, Collected, Draft, FarmFolder};
+use crate::tables::table;
+use crate::text;
+use serde::Serialize;
+use std::path::Path;
+
+pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
+    match command {
+        FarmCommand::Run(arguments) => run(context, *arguments),
+        FarmCommand::Ls(list) => ls(context, list).map(|()| 0),
+        FarmCommand::Rm { runs } => rm(context, &runs).map(|()| 0),
+        FarmCommand::Work { folder, settings, guard, resume, quiet } => {
+            farm::work(folder, &settings, guard, &resume, quiet)
+        }
+    }
+}
+
+fn run(context: &Context, arguments: FarmRunArguments) -> Result<u8, Failure> {
+    let FarmRunArguments { name, resume, settings, quiet, tasks } = arguments;
+    let (folder, settings) = match resume {
+        Some(wanted) => {
+            let folder = FarmFolder::find(&context.state, &wanted)?;
+            let settings = folder.record().settings.clone().with(settings);
+            // Before anything is begun; the worker takes the lock for good.
+            drop(folder.lock()?);
+            (folder, settings)
+        }
+        None => {
+            let settings = with_absolute(settings)?;
+            (make(context, name.as_deref(), &tasks, settings.clone())?, settings)
+        }
+    };
+    let resume = resume_command(context.asked_dir.as_deref(), folder.name());
+    if !quiet {
+        let number = folder.record().tasks;
+        eprintln!("ckptd: run {} of {number} tasks", folder.name());
+    }
+    farm::guard(&Charge { folder: &folder, settings: &settings, quiet, resume })
+}
+
+fn with_absolute(settings: FarmSettings) -> Result<FarmSettings, Failure> {
+    let absolute = |path| {
+        std::path::absolute(&path)
+            .map_err(|error| Failure::of("find the folder for results", error))
+    };
+    let results = settings.results.map(absolute).transpose()?;
+    Ok(FarmSettings { results, ..settings })
+}
+
+fn make(
+    context: &Context,
+    name: Option<&str>,
+    words: &[std::ffi::OsString],
+    settings: FarmSettings,
+) -> Result<FarmFolder, Failure> {
+    let directory = std::env::current_dir();
+    let directory = directory.map_err(|error| Failure::of("find the working directory", error))?;
+    let stem = farm::stem(words).and_then(|stem| stem.to_str()).unwrap_or_default();
+    let draft = Draft::new(&context.state, name, stem)?;
+    match farm::collect(words, draft.path())? {
+        Collected::Usage(reason) => Err(Failure::Usage(format!("wrong usage: {reason}"))),
+        Collected::Tasks(number) => Ok(draft.complete(number, directory, settings)?),
+    }
+}
+
+fn resume_command(dir: Option<&Path>, name: &str) -> String {
+    match dir {
+        Some(dir) => format!("ckptd farm run --resume {name} --dir {}", dir.display()),
+        None => format!("ckptd farm run --resume {name}"),
+    }
+}
+
+/// A run in a listing; the keys stay as they are.
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: String,
+    state: &'static str,
+    tasks: u32,
+    right: u32,
+    failed: u32,
+    created_at_ms: u64,
+    results: String,
+}
+
+fn ls(context: &Context, list: ListArguments) -> Result<(), Failure> {
+    let complain = |error| eprintln!("ckptd: warning: failed to {error}");
+    let mut all = Vec::new();
+    for run in FarmFolder::all(&context.state, complain)? {
+        let standing = match run.standing() {
+            Ok(standing) => standing,
+            Err(error) => {
+                complain(error);
+                continue;
+            }
+        };
+        let record = run.record();
+        let is_over = standing.right + standing.failed >= record.tasks;
+        all.push(Listed {
+            name: record.name.clone(),
+            state: match (run.is_running(), is_over) {
+                (true, _) => "running",
+                (false, true) => "ended",
+                (false, false) => "interrupted",
+            },
+            tasks: record.tasks,
+            right: standing.right,
+            failed: standing.failed,
+            created_at_ms: record.created_at_ms,
+            results: run.results().display().to_string(),
+        });
+    }
+    if list.json {
+        return print_json(&all);
+    }
+    let now = text::now_ms();
+    let heading = ["NAME", "STATE", "AGE", "TASKS", "RIGHT", "FAILED"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    rows.extend(all.iter().map(|run| {
+        vec![
+            run.name.clone(),
+            run.state.to_owned(),
+            text::age(run.created_at_ms, now),
+            run.tasks.to_string(),
+            run.right.to_string(),
+            run.failed.to_string(),
+        ]
+    }));
+    print(&table(&rows))
+}
+
+fn rm(context: &Context, wanted: &[String]) -> Result<(), Failure> {
+    // All are found before the first is removed, so that a slip removes none.
+    let runs: Result<Vec<FarmFolder>, _> =
+        wanted.iter().map(|name| FarmFolder::find(&context.state, name)).collect();
+    for run in runs? {
+        let _lock = run.lock()?;
+        std::fs::remove_dir_all(run.path())
+            .map_err(|error| Failure::of(format!("remove {}", run.path().display()), error))?;
+    }
+    Ok(())
+}

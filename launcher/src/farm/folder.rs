@@ -1,0 +1,299 @@
+//! The folder of a run: DIR/farms/NAME.
+
+use super::FarmError;
+use super::journal::{self, Standing};
+use super::tasks::TASKS;
+use crate::cli::FarmSettings;
+use crate::jobs::{StateDir, check_name};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// In the folder of jobs; no job's id is called so.
+const FARMS: &str = "farms";
+/// What describes a run. A folder without it is none (yet).
+const RECORD: &str = "farm.json";
+const LOCK: &str = "lock";
+/// The version of it that this build writes.
+const FORMAT: u32 = 1;
+/// The largest that is read, in bytes.
+const MAX_RECORD: u64 = 1024 * 1024;
+/// The most runs that are looked at.
+const MAX_RUNS: usize = 100_000;
+/// The word for the newest run.
+const LATEST: &str = "latest";
+
+/// What is run, and how.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FarmRecord {
+    /// Version of the file.
+    pub format: u32,
+    /// The run's name, and that of its folder.
+    pub name: String,
+    /// How many tasks it has.
+    pub tasks: u32,
+    /// Where they are run.
+    pub working_directory: PathBuf,
+    /// When it began, in milliseconds since 1970 UTC.
+    pub created_at_ms: u64,
+    /// The version of ckptd.
+    pub version: String,
+    /// How they are run.
+    pub settings: FarmSettings,
+}
+
+/// The folder of a run.
+#[derive(Debug, Clone)]
+pub struct FarmFolder {
+    path: PathBuf,
+    record: FarmRecord,
+}
+
+/// Held by the one process that runs it, or changes its folder: it goes with that.
+#[derive(Debug)]
+pub struct FarmLock {
+    _file: Flock<File>,
+}
+
+/// A folder that is being filled: without a record it is no run. Dropping it removes it.
+#[derive(Debug)]
+pub struct Draft {
+    path: PathBuf,
+    name: String,
+}
+
+impl Draft {
+    /// Makes one, by the name that was asked for, else one that begins like that.
+    ///
+    /// # Errors
+    /// Where the name is not one or taken, or the folder can't be made.
+    pub fn new(state: &StateDir, asked: Option<&str>, stem: &str) -> Result<Self, FarmError> {
+        if let Some(name) = asked {
+            check_name(name)?;
+        }
+        let folder = state.passing_through()?.path().join(FARMS);
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        match builder.create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(FarmError::io("create", &folder)(error));
+            }
+            _ => {}
+        }
+        let stem = if check_name(stem).is_ok() { stem } else { "farm" };
+        for number in 1..=MAX_RUNS {
+            let name = asked.map_or_else(|| format!("{stem}-{number}"), str::to_owned);
+            let path = folder.join(&name);
+            match builder.create(&path) {
+                Ok(()) => return Ok(Self { path, name }),
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(FarmError::io("create", &path)(error));
+                }
+                Err(_) if asked.is_some() => return Err(FarmError::NameTaken(name)),
+                Err(_) => {}
+            }
+        }
+        Err(FarmError::io("create a folder in", &folder)(io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes it a run's.
+    ///
+    /// # Errors
+    /// Where its record can't be written.
+    pub fn complete(
+        mut self,
+        tasks: u32,
+        working_directory: PathBuf,
+        settings: FarmSettings,
+    ) -> Result<FarmFolder, FarmError> {
+        let record = FarmRecord {
+            format: FORMAT,
+            name: self.name.clone(),
+            tasks,
+            working_directory,
+            created_at_ms: crate::text::now_ms(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings,
+        };
+        let folder = FarmFolder { path: self.path.clone(), record };
+        folder.write()?;
+        self.path = PathBuf::new();
+        Ok(folder)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.path.as_os_str().is_empty() {
+            // What is left of it is no run; the name stays taken.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+impl FarmFolder {
+    /// Opens a run's folder.
+    ///
+    /// # Errors
+    /// Where its record can't be read.
+    pub fn open(path: PathBuf) -> Result<Self, FarmError> {
+        let file = path.join(RECORD);
+        let size = fs::metadata(&file).map_err(FarmError::io("read", &file))?.len();
+        let bad = |reason: String| FarmError::BadRecord { path: file.clone(), reason };
+        if size > MAX_RECORD {
+            return Err(bad(format!("it exceeds the limit of {MAX_RECORD} bytes")));
+        }
+        let text = fs::read(&file).map_err(FarmError::io("read", &file))?;
+        let record: FarmRecord =
+            protocol::json::read(&text).map_err(|error| bad(error.to_string()))?;
+        if record.format > FORMAT {
+            let found = record.format;
+            return Err(bad(format!(
+                "it has format {found}, this ckptd reads up to {FORMAT}: use a newer one"
+            )));
+        }
+        Ok(Self { path, record })
+    }
+
+    /// All runs, oldest first. What can't be read is given to `complain` and left out.
+    ///
+    /// # Errors
+    /// Where their folder can't be read.
+    pub fn all(
+        state: &StateDir,
+        mut complain: impl FnMut(FarmError),
+    ) -> Result<Vec<Self>, FarmError> {
+        let folder = state.passing_through()?.path().join(FARMS);
+        let listing = match fs::read_dir(&folder) {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(FarmError::io("read", &folder)(error)),
+        };
+        let mut all = Vec::new();
+        for entry in listing.flatten().take(MAX_RUNS) {
+            if entry.path().join(RECORD).exists() {
+                match Self::open(entry.path()) {
+                    Ok(run) => all.push(run),
+                    Err(error) => complain(error),
+                }
+            }
+        }
+        all.sort_by_key(|run| (run.record.created_at_ms, run.record.name.clone()));
+        Ok(all)
+    }
+
+    /// The run that is meant: by its name, or 'latest'.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn find(state: &StateDir, wanted: &str) -> Result<Self, FarmError> {
+        if wanted == LATEST {
+            let newest = Self::all(state, |_| {})?.pop();
+            return newest.ok_or_else(|| FarmError::Unknown(wanted.to_owned()));
+        }
+        check_name(wanted).map_err(|_| FarmError::Unknown(wanted.to_owned()))?;
+        let path = state.passing_through()?.path().join(FARMS).join(wanted);
+        match path.join(RECORD).exists() {
+            true => Self::open(path),
+            false => Err(FarmError::Unknown(wanted.to_owned())),
+        }
+    }
+
+    /// What is run, and how.
+    pub fn record(&self) -> &FarmRecord {
+        &self.record
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file of its tasks.
+    pub fn tasks(&self) -> PathBuf {
+        self.path.join(TASKS)
+    }
+
+    /// The folder of the jobs that its tasks have become.
+    pub fn jobs(&self) -> PathBuf {
+        self.path.join("jobs")
+    }
+
+    /// What has been said about these jobs.
+    pub fn said(&self) -> PathBuf {
+        self.path.join("said")
+    }
+
+    /// The file of what has ended.
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal")
+    }
+
+    /// Where results are.
+    pub fn results(&self) -> PathBuf {
+        self.record.settings.results.clone().unwrap_or_else(|| self.path.join("results"))
+    }
+
+    /// How many tasks have ended.
+    ///
+    /// # Errors
+    /// Where the journal can't be read.
+    pub fn standing(&self) -> Result<Standing, FarmError> {
+        journal::read(&self.journal())
+    }
+
+    /// Uses other settings from now on. The caller holds the lock.
+    ///
+    /// # Errors
+    /// Where they can't be written.
+    pub fn change(&mut self, settings: FarmSettings) -> Result<(), FarmError> {
+        if self.record.settings == settings {
+            return Ok(());
+        }
+        self.record.settings = settings;
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), FarmError> {
+        let path = self.path.join(RECORD);
+        let text = serde_json::to_string_pretty(&self.record).map_err(io::Error::from);
+        let written =
+            text.and_then(|text| protocol::durable::replace(&path, (text + "\n").as_bytes()));
+        written.map_err(FarmError::io("write", &path))
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// [`FarmError::Running`] where another process holds it.
+    pub fn lock(&self) -> Result<FarmLock, FarmError> {
+        let path = self.path.join(LOCK);
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(FarmError::io("open", &path))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => Ok(FarmLock { _file: file }),
+            Err((_, Errno::EWOULDBLOCK)) => Err(FarmError::Running(self.name().to_owned())),
+            Err((_, errno)) => Err(FarmError::io("lock", &path)(errno.into())),
+        }
+    }
+
+    /// Whether a process runs it.
+    pub fn is_running(&self) -> bool {
+        matches!(self.lock(), Err(FarmError::Running(_)))
+    }
+}

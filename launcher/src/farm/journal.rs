@@ -1,0 +1,319 @@
+//! What has ended: the journal, by which a run goes on, and results.jsonl, which is for the user.
+//!
+//! A line is in the journal before it is among the results, and results are made of the journal when a run goes on: a task
+//! is in each of them once. Lines are written at once, and are durable within a second: a kill loses nothing, a loss of power
+//! what the last second has brought.
+
+use super::FarmError;
+use super::tasks::Tasks;
+use ckptd_farm::{Entry, Task, Try, Verdict};
+use coordinator::Journal;
+use coordinator::log::LogError;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The file of results.
+pub const RESULTS: &str = "results.jsonl";
+/// The version of the journal that this build writes.
+const FORMAT: u32 = 1;
+/// How long what is written may not be durable.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// The status of a task that took too long, as of timeout(1).
+const TIMED_OUT: u8 = 124;
+
+/// A line of the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Line {
+    /// The first one.
+    Opened { format: u32, tasks: u32 },
+    /// Something has ended.
+    Ended {
+        /// When, in milliseconds since 1970 UTC.
+        at_ms: u64,
+        /// What.
+        entry: Entry,
+    },
+}
+
+/// How many tasks of a run have ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    /// With status 0.
+    pub right: u32,
+    /// Otherwise.
+    pub failed: u32,
+}
+
+/// Reads a journal without changing it.
+///
+/// # Errors
+/// Where it can't be read.
+pub fn read(path: &Path) -> Result<Standing, FarmError> {
+    let mut standing = Standing::default();
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(standing),
+        text => text.map_err(FarmError::io("read", path))?,
+    };
+    // The last line may be being written; whoever goes on with the run checks them all.
+    let entry = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        protocol::json::of_value::<Line>(line.get("log")?).ok()
+    };
+    for line in text.lines().filter_map(entry) {
+        if let Line::Ended { entry: Entry::Ended(tried), .. } = line {
+            match tried.verdict.is_right() {
+                true => standing.right += 1,
+                false => standing.failed += 1,
+            }
+        }
+    }
+    Ok(standing)
+}
+
+/// The journal and the results of a run, by the process that runs it.
+pub struct Recorder {
+    path: PathBuf,
+    journal: Journal<Line>,
+    opened: Line,
+    results: File,
+    results_length: u64,
+    /// What is not durable yet.
+    pending: VecDeque<Line>,
+    /// How many of them are in the journal.
+    written: usize,
+    /// How many of them are among the results.
+    listed: usize,
+    synced_at: Instant,
+}
+
+impl Recorder {
+    /// Opens the journal, or makes it; the entries of a run that goes on. Results are put in order by them.
+    ///
+    /// # Errors
+    /// Where something can't be read or written.
+    pub fn open(
+        path: &Path,
+        results: &Path,
+        number: u32,
+        tasks: &Tasks,
+    ) -> Result<(Self, Vec<Entry>), FarmError> {
+        let opened = Line::Opened { format: FORMAT, tasks: number };
+        let is_new = !path.exists();
+        let results_file = results.join(RESULTS);
+        if is_new && results_file.exists() {
+            return Err(FarmError::OtherResults(results.to_owned()));
+        }
+        let (journal, lines) = open_journal(path, &opened)?;
+        match lines.first() {
+            Some(Line::Opened { format: FORMAT, tasks }) if *tasks == number => {}
+            _ => {
+                let reason = "it is of another run, or of another version of ckptd".to_owned();
+                return Err(FarmError::Journal { path: path.to_owned(), reason });
+            }
+        }
+        let (file, length) = list_all(&results_file, &lines, tasks)
+            .map_err(FarmError::io("write", &results_file))?;
+        let entries = lines.iter().filter_map(|line| match line {
+            Line::Opened { .. } => None,
+            Line::Ended { entry, .. } => Some(*entry),
+        });
+        let entries = entries.collect();
+        let recorder = Self {
+            path: path.to_owned(),
+            journal,
+            opened,
+            results: file,
+            results_length: length,
+            pending: VecDeque::new(),
+            written: 0,
+            listed: 0,
+            synced_at: Instant::now(),
+        };
+        Ok((recorder, entries))
+    }
+
+    /// Records an entry.
+    ///
+    /// # Errors
+    /// Where it can't be written now: [`Recorder::retry`] tries it again.
+    pub fn record(&mut self, entry: Entry, tasks: &Tasks) -> Result<(), FarmError> {
+        self.pending.push_back(Line::Ended { at_ms: crate::text::now_ms(), entry });
+        self.write(tasks)
+    }
+
+    fn write(&mut self, tasks: &Tasks) -> Result<(), FarmError> {
+        while let Some(line) = self.pending.get(self.written) {
+            let written = self.journal.write(line);
+            if let Err(error) = written {
+                // What was not durable is out of the journal again.
+                self.written = 0;
+                return Err(of_log(&self.path)(error));
+            }
+            self.written += 1;
+        }
+        while let Some(line) = self.pending.get(self.listed) {
+            let text = result(line, tasks);
+            if let Err(error) = self.results.write_all(text.as_bytes()) {
+                // Half a line is none.
+                let _ = self.results.set_len(self.results_length);
+                return Err(FarmError::io("write", RESULTS)(error));
+            }
+            self.results_length += text.len() as u64;
+            self.listed += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes what could not be written.
+    ///
+    /// # Errors
+    /// Where it still can't.
+    pub fn retry(&mut self, tasks: &Tasks) -> Result<(), FarmError> {
+        if self.written == 0 {
+            // It takes nothing any more if it could not even be cut off.
+            self.journal = open_journal(&self.path, &self.opened)?.0;
+        }
+        self.write(tasks)?;
+        self.sync()
+    }
+
+    /// When it has to be made durable, if there is something.
+    pub fn due(&self) -> Option<Instant> {
+        (!self.pending.is_empty()).then_some(self.synced_at + SYNC_EVERY)
+    }
+
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// Where that fails.
+    pub fn sync(&mut self) -> Result<(), FarmError> {
+        if let Err(error) = self.journal.sync() {
+            self.written = 0;
+            return Err(of_log(&self.path)(error));
+        }
+        let done = self.written.min(self.listed);
+        self.pending.drain(..done);
+        self.written -= done;
+        self.listed -= done;
+        self.synced_at = Instant::now();
+        Ok(())
+    }
+}
+
+fn open_journal(path: &Path, opened: &Line) -> Result<(Journal<Line>, Vec<Line>), FarmError> {
+    Journal::open(path, opened.clone()).map_err(of_log(path))
+}
+
+/// The errors of a journal are in the words of the coordinator's.
+fn of_log(path: &Path) -> impl FnOnce(LogError) -> FarmError {
+    let path = path.to_owned();
+    move |error| match error {
+        LogError::Io { action, path, source } => FarmError::Io { action, path, source },
+        LogError::Damaged { line } => {
+            FarmError::Journal { path, reason: format!("line {line} is damaged") }
+        }
+        LogError::Unknown { line } => {
+            let reason = format!("line {line} was written by another version of ckptd: use that");
+            FarmError::Journal { path, reason }
+        }
+        other => FarmError::Journal { path, reason: other.to_string() },
+    }
+}
+
+/// Writes the results of all tasks that have ended, each once, in the place of what is there; the file for more of them.
+fn list_all(path: &Path, lines: &[Line], tasks: &Tasks) -> io::Result<(File, u64)> {
+    let draft = protocol::durable::draft_of(path);
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    let mut writer = BufWriter::new(file);
+    let mut length = 0;
+    let mut seen: HashSet<Task> = HashSet::new();
+    for line in lines {
+        let Line::Ended { entry: Entry::Ended(tried), .. } = line else { continue };
+        if seen.insert(tried.task) {
+            let text = result(line, tasks);
+            writer.write_all(text.as_bytes())?;
+            length += text.len() as u64;
+        }
+    }
+    writer.flush()?;
+    drop(writer);
+    fs::rename(&draft, path)?;
+    Ok((File::options().append(true).open(path)?, length))
+}
+
+/// The line of a result; empty for what is none.
+fn result(line: &Line, tasks: &Tasks) -> String {
+    let Line::Ended { at_ms, entry: Entry::Ended(tried) } = line else { return String::new() };
+    let command = tasks.command(tried.task).unwrap_or_default();
+    let (outcome, signal) = match tried.verdict {
+        Verdict::Exited(_) => ("exited", None),
+        Verdict::Signalled(signal) => ("signalled", Some(signal)),
+        Verdict::TimedOut => ("timed-out", None),
+        Verdict::WroteTooMuch => ("wrote-too-much", None),
+    };
+    let number = tried.task.0;
+    let value = json!({
+        "task": number,
+        "command": String::from_utf8_lossy(&command),
+        "outcome": outcome,
+        "status": status(tried.verdict),
+        "signal": signal,
+        "attempt": tried.attempt,
+        "restored": tried.restored,
+        "seconds": tried.took_ms as f64 / 1000.0,
+        "ended_at_ms": at_ms,
+        "stdout": format!("{number}.out"),
+        "stderr": format!("{number}.err"),
+    });
+    value.to_string() + "\n"
+}
+
+/// The status by which a shell would tell it.
+pub fn status(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Exited(status) => status,
+        Verdict::Signalled(signal) => 128u8.saturating_add(u8::try_from(signal).unwrap_or(127)),
+        Verdict::TimedOut => TIMED_OUT,
+        Verdict::WroteTooMuch => 128 + 25,
+    }
+}
+
+/// Names of tasks that have failed, with how, as far as a person reads on.
+#[derive(Debug, Default)]
+pub struct Failed {
+    first: BTreeMap<Task, Verdict>,
+}
+
+impl Failed {
+    /// The most that are named.
+    const MOST: usize = 10;
+
+    /// One more.
+    pub fn add(&mut self, tried: &Try) {
+        if self.first.len() < Self::MOST {
+            self.first.insert(tried.task, tried.verdict);
+        }
+    }
+
+    /// A line for each.
+    pub fn lines<'a>(&'a self, tasks: &'a Tasks) -> impl Iterator<Item = String> + 'a {
+        self.first.iter().map(|(task, verdict)| {
+            let how = match verdict {
+                Verdict::Exited(status) => format!("ended with status {status}"),
+                Verdict::Signalled(signal) => format!("was ended by signal {signal}"),
+                Verdict::TimedOut => "took too long".to_owned(),
+                Verdict::WroteTooMuch => "wrote too much".to_owned(),
+            };
+            let command = tasks.command(*task).unwrap_or_default();
+            let command: String = String::from_utf8_lossy(&command).chars().take(60).collect();
+            format!("task {} {how}: {}", task.0, crate::tables::printable(&command))
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! Many tasks on this machine, each of which ends once. `ckptd_farm` decides; this does what it says.
+//!
+//! - `template`: commands made of values.
+//! - `folder`: the folder of a run.
+//! - `tasks`: the commands, in a file.
+//! - `journal`: what has ended, and the results for the user.
+//! - `guard`: the process that the user has started; it looks after the one that starts the tasks.
+//! - `worker`: that one.
+
+mod folder;
+mod guard;
+mod journal;
+mod tasks;
+mod template;
+mod worker;
+
+pub use folder::{Draft, FarmFolder};
+pub use guard::{Charge, run as guard};
+pub use tasks::{Collected, collect};
+pub use template::stem;
+pub use worker::work;
+
+use crate::failure::Failure;
+use crate::jobs::JobError;
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// In the environment of all that a run starts: the run's folder.
+const MARK: &str = "CKPTD_FARM";
+/// In the environment of a task: its number.
+const TASK: &str = "CKPTD_FARM_TASK";
+
+/// What can be wrong with a run; the text fits after "failed to ...".
+#[derive(Debug, Error)]
+pub enum FarmError {
+    /// The system refused.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is no such run.
+    #[error("find the run {0}: there is none of that name; 'ckptd farm ls' lists them")]
+    Unknown(String),
+    /// The name is another run's.
+    #[error(
+        "name the run {0}: there is one of that name; 'ckptd farm run --resume {0}' goes on with it, 'ckptd farm rm {0}' forgets it"
+    )]
+    NameTaken(String),
+    /// It runs.
+    #[error("lock the run {0}: it is running")]
+    Running(String),
+    /// Its record can't be used.
+    #[error("read {}: {reason}", path.display())]
+    BadRecord {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Its journal can't be used.
+    #[error("read the journal {}: {reason}", path.display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A command can't be a task.
+    #[error("make task {number} of this: {reason}")]
+    BadTask {
+        /// Its number.
+        number: u64,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// Results of another run would be mixed with this one's.
+    #[error("keep results in {}: there are some of another run; take a new folder", .0.display())]
+    OtherResults(PathBuf),
+    /// Values can't take their places.
+    #[error("make tasks of the values: {0}")]
+    Template(#[from] template::TemplateError),
+    /// As of a job.
+    #[error("{0}")]
+    Job(#[from] JobError),
+    /// A process could not be looked after.
+    #[error("{action}: {source}")]
+    Process {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl FarmError {
+    fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> FarmError {
+        let path = path.as_ref().to_owned();
+        move |source| FarmError::Io { action, path, source }
+    }
+
+    fn process<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> FarmError {
+        move |source| FarmError::Process { action, source: source.into() }
+    }
+}
+
+impl From<FarmError> for Failure {
+    fn from(error: FarmError) -> Self {
+        Failure::Failed(error.to_string())
+    }
+}

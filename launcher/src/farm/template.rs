@@ -1,0 +1,326 @@
+//! Commands that are made of a template and values, as GNU parallel does it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Values come after it.
+const VALUES: &str = ":::";
+/// Files of values come after it, one a line.
+const FILES: &str = "::::";
+
+/// Why words are no template with values.
+#[derive(Debug, Error)]
+pub enum TemplateError {
+    /// There is nothing before the first list.
+    #[error("there is no command before the values")]
+    NoCommand,
+    /// A file of values can't be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// There would be more tasks than anybody waits for.
+    #[error("there are more than {0} combinations of the values")]
+    TooMany(u64),
+}
+
+/// A command with places for values.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Text(Vec<u8>),
+    /// The task's number.
+    Number,
+    /// A value: which one, from 1; None: all of them. And what of it.
+    Value(Option<usize>, Piece),
+}
+
+/// What of a value is meant, by the names that GNU parallel has for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Whole,
+    /// `.`
+    WithoutExtension,
+    /// `/`
+    FileName,
+    /// `//`
+    Folder,
+    /// `/.`
+    Stem,
+}
+
+/// A template with the lists of its values.
+#[derive(Debug)]
+pub struct Combined {
+    template: Template,
+    lists: Vec<Vec<Vec<u8>>>,
+}
+
+impl Combined {
+    /// What the words of a command line say; None where there are no values among them.
+    ///
+    /// # Errors
+    /// Where they make no sense.
+    pub fn of(words: &[OsString], most: u64) -> Result<Option<Self>, TemplateError> {
+        let is_mark = |word: &OsString| word == VALUES || word == FILES;
+        let Some(first) = words.iter().position(is_mark) else { return Ok(None) };
+        if first == 0 {
+            return Err(TemplateError::NoCommand);
+        }
+        let mut lists: Vec<Vec<Vec<u8>>> = Vec::new();
+        let mut are_files = false;
+        for word in &words[first..] {
+            if is_mark(word) {
+                are_files = word == FILES;
+                lists.push(Vec::new());
+                continue;
+            }
+            let Some(list) = lists.last_mut() else { continue };
+            match are_files {
+                true => list.extend(lines(Path::new(word))?),
+                false => list.push(word.as_bytes().to_vec()),
+            }
+        }
+        let all = lists.iter().try_fold(1u64, |all, list| all.checked_mul(list.len() as u64));
+        if all.is_none_or(|all| all > most) {
+            return Err(TemplateError::TooMany(most));
+        }
+        let text: Vec<&[u8]> = words[..first].iter().map(|word| word.as_bytes()).collect();
+        Ok(Some(Self { template: Template::of(&text.join(&b' ')), lists }))
+    }
+
+    /// Gives each command, the last list's values changing first.
+    ///
+    /// # Errors
+    /// What `each` fails with.
+    pub fn each<E>(&self, mut each: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        if self.lists.iter().any(Vec::is_empty) {
+            return Ok(());
+        }
+        let mut at = vec![0; self.lists.len()];
+        for number in 1u64.. {
+            let chosen = self.lists.iter().zip(&at).filter_map(|(list, at)| list.get(*at));
+            let values: Vec<&[u8]> = chosen.map(Vec::as_slice).collect();
+            each(&self.template.fill(number, &values))?;
+            // As a counter does: the last digit first.
+            let mut digits = at.iter_mut().zip(&self.lists).rev();
+            let is_over = loop {
+                let Some((digit, list)) = digits.next() else { break true };
+                *digit += 1;
+                if *digit < list.len() {
+                    break false;
+                }
+                *digit = 0;
+            };
+            if is_over {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lines(path: &Path) -> Result<Vec<Vec<u8>>, TemplateError> {
+    let failed = |source| TemplateError::Unreadable { path: path.to_owned(), source };
+    let source: Box<dyn BufRead> = match path == Path::new("-") {
+        true => Box::new(std::io::stdin().lock()),
+        false => Box::new(BufReader::new(File::open(path).map_err(failed)?)),
+    };
+    source.split(b'\n').map(|line| line.map_err(failed)).collect()
+}
+
+impl Template {
+    /// A text with places in braces; without any, the values come at its end.
+    fn of(text: &[u8]) -> Self {
+        let mut parts = Vec::new();
+        let mut plain = Vec::new();
+        let mut rest = text;
+        while let Some((first, after)) = rest.split_first() {
+            let place =
+                (*first == b'{').then(|| after.iter().position(|byte| *byte == b'}')).flatten();
+            match place.and_then(|end| Some((part(after.get(..end)?)?, after.get(end + 1..)?))) {
+                Some((part, behind)) => {
+                    parts.push(Part::Text(std::mem::take(&mut plain)));
+                    parts.push(part);
+                    rest = behind;
+                }
+                None => {
+                    plain.push(*first);
+                    rest = after;
+                }
+            }
+        }
+        parts.push(Part::Text(plain));
+        if !parts.iter().any(|part| matches!(part, Part::Value(..))) {
+            parts.push(Part::Text(b" ".to_vec()));
+            parts.push(Part::Value(None, Piece::Whole));
+        }
+        Self { parts }
+    }
+
+    fn fill(&self, number: u64, values: &[&[u8]]) -> Vec<u8> {
+        let mut command = Vec::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => command.extend_from_slice(text),
+                Part::Number => command.extend_from_slice(number.to_string().as_bytes()),
+                Part::Value(Some(which), piece) => {
+                    let value = which.checked_sub(1).and_then(|index| values.get(index));
+                    command.extend(quoted(piece.of(value.copied().unwrap_or_default())));
+                }
+                Part::Value(None, piece) => {
+                    let all: Vec<Vec<u8>> =
+                        values.iter().map(|value| quoted(piece.of(value))).collect();
+                    command.extend(all.join(&b' '));
+                }
+            }
+        }
+        command
+    }
+}
+
+/// What stands between braces, if that is a place.
+fn part(text: &[u8]) -> Option<Part> {
+    if text == b"#" {
+        return Some(Part::Number);
+    }
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, piece) = text.split_at(digits);
+    let piece = match piece {
+        b"" => Piece::Whole,
+        b"." => Piece::WithoutExtension,
+        b"/" => Piece::FileName,
+        b"//" => Piece::Folder,
+        b"/." => Piece::Stem,
+        _ => return None,
+    };
+    let which = match number {
+        b"" => None,
+        number => Some(std::str::from_utf8(number).ok()?.parse().ok().filter(|which| *which > 0)?),
+    };
+    Some(Part::Value(which, piece))
+}
+
+impl Piece {
+    fn of(self, value: &[u8]) -> &[u8] {
+        match self {
+            Self::Whole => value,
+            Self::WithoutExtension => without_extension(value),
+            Self::FileName => file_name(value),
+            Self::Stem => without_extension(file_name(value)),
+            Self::Folder => match value.iter().rposition(|byte| *byte == b'/') {
+                Some(0) => b"/",
+                Some(slash) => &value[..slash],
+                None => b".",
+            },
+        }
+    }
+}
+
+fn file_name(value: &[u8]) -> &[u8] {
+    value.rsplit(|byte| *byte == b'/').next().unwrap_or(value)
+}
+
+fn without_extension(value: &[u8]) -> &[u8] {
+    let name = value.len() - file_name(value).len();
+    match value.iter().rposition(|byte| *byte == b'.') {
+        // A name that begins with a dot has no extension by that.
+        Some(dot) if dot > name => &value[..dot],
+        _ => value,
+    }
+}
+
+/// A value as one word of the shell's.
+fn quoted(value: &[u8]) -> Vec<u8> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+./,:@%^=".contains(byte);
+    // What a shell would take for an assignment, or a leading '=' of zsh's, is harmless behind a command.
+    if !value.is_empty() && value.iter().all(is_plain) {
+        return value.to_vec();
+    }
+    let mut quoted = vec![b'\''];
+    for byte in value {
+        match byte {
+            b'\'' => quoted.extend_from_slice(b"'\\''"),
+            byte => quoted.push(*byte),
+        }
+    }
+    quoted.push(b'\'');
+    quoted
+}
+
+/// A name for a run of these words.
+pub fn stem(words: &[OsString]) -> Option<&OsStr> {
+    let first = words.first().filter(|first| *first != "-")?;
+    Path::new(first).file_stem()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(words: &[&str]) -> Vec<String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let mut all = Vec::new();
+        let combined = Combined::of(&words, 1000).unwrap().unwrap();
+        let keep = |command: &[u8]| -> Result<(), ()> {
+            all.push(String::from_utf8(command.to_vec()).unwrap());
+            Ok(())
+        };
+        combined.each(keep).unwrap();
+        all
+    }
+
+    #[test]
+    fn values_take_their_places() {
+        assert_eq!(commands(&["gzip", ":::", "a", "b"]), ["gzip a", "gzip b"]);
+        assert_eq!(
+            commands(&["echo {#}: {} {.} {/} {//} {/.}", ":::", "/d.x/f.tar.gz"]),
+            ["echo 1: /d.x/f.tar.gz /d.x/f.tar f.tar.gz /d.x f.tar"]
+        );
+        assert_eq!(
+            commands(&["x {//} {.}", ":::", "f", "/f", "a/.b"]),
+            ["x . f", "x / /f", "x a a/.b"]
+        );
+        assert_eq!(
+            commands(&["t", "{2.}-{1}", ":::", "1", "2", ":::", "a.c", "b"]),
+            ["t a-1", "t b-1", "t a-2", "t b-2"]
+        );
+        assert_eq!(commands(&["t {}", ":::", "1", ":::", "a"]), ["t 1 a"]);
+        assert_eq!(commands(&["t ${x} {0} {a} {", ":::", "1"]), ["t ${x} {0} {a} { 1"]);
+        assert!(commands(&["t", ":::", "1", ":::"]).is_empty());
+    }
+
+    #[test]
+    fn values_are_words_and_nothing_else() {
+        let hostile = ["a b", "$(id)", "it's", "", "*", "a\nb", "~", "x;y", "#", "\\"];
+        for (value, command) in
+            hostile.iter().zip(commands(&[&["printf %s {}", ":::"][..], &hostile].concat()))
+        {
+            let said =
+                std::process::Command::new("/bin/sh").arg("-c").arg(&command).output().unwrap();
+            assert_eq!(String::from_utf8(said.stdout).unwrap(), *value, "{command}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        assert!(Combined::of(&words(&["a", "b"]), 10).unwrap().is_none());
+        assert!(matches!(Combined::of(&words(&[":::", "b"]), 10), Err(TemplateError::NoCommand)));
+        let many = words(&["t", ":::", "1", "2", "3", "4", ":::", "1", "2", "3"]);
+        assert!(matches!(Combined::of(&many, 10), Err(TemplateError::TooMany(10))));
+        let missing = words(&["t", "::::", "/no/such/file"]);
+        assert!(matches!(Combined::of(&missing, 10), Err(TemplateError::Unreadable { .. })));
+    }
+}

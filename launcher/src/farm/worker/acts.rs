@@ -1,0 +1,181 @@
+//! What the state machine wants done.
+
+use super::processes::{kill_tree, pid_of};
+use super::{Live, Role, Worker};
+use crate::INNER_CALL;
+use crate::farm::{MARK, TASK};
+use ckptd_farm::{Action, Attempt, Entry, Event, How, Task};
+use nix::sys::signal::{Signal, kill, killpg};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// The shell that runs a task.
+const SHELL: &str = "/bin/sh";
+/// The status of a command that can't be executed, as of a shell.
+const NOT_EXECUTABLE: u8 = crate::EXIT_NOT_EXECUTABLE;
+
+impl Worker {
+    /// Does it; what comes of that at once is put behind `events`.
+    pub(super) fn perform(&mut self, action: Action, events: &mut VecDeque<Event>) {
+        match action {
+            Action::Begin(task, attempt) => events.extend(self.begin(task, attempt)),
+            Action::Restore(task, attempt) => events.extend(self.restore(task, attempt)),
+            Action::Keep(task) => events.extend(self.keep(task)),
+            Action::Save(task) => events.extend(self.save(task)),
+            Action::Terminate(task) => self.terminate(task),
+            Action::Kill(task) => self.kill(task),
+            Action::Forget(task, attempt) => self.forget(task, attempt),
+            Action::Record(entry) => {
+                if let Entry::Ended(tried) = &entry {
+                    if !tried.verdict.is_right() {
+                        self.failed.add(tried);
+                    }
+                }
+                let recorded = self.recorder.record(entry, &self.tasks);
+                if let Err(error) = recorded {
+                    if std::mem::replace(&mut self.recordable, false) {
+                        let pause = "no more tasks are begun until that is possible";
+                        self.progress.say(&format!("failed to {error}; {pause}"));
+                    }
+                    // Before anything else is begun.
+                    events.push_front(Event::Recordable(false));
+                }
+            }
+            Action::Finish(outcome) => self.outcome = Some(outcome),
+        }
+    }
+
+    fn begin(&mut self, task: Task, attempt: Attempt) -> Option<Event> {
+        if !self.outputs.has_room() {
+            let folder = self.outputs.folder().display().to_string();
+            self.progress
+                .warn(&format!("the disk of {folder} is full: tasks are begun once there is room"));
+            return Some(Event::NotNow(task));
+        }
+        match self.spawn(task) {
+            Ok(pid) => {
+                self.roles.insert(pid, Role::Task(task));
+                self.live.insert(task, Live { pid, attempt, restored: false, killed: false });
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong => {
+                self.progress.warn(&format!("task {} can't be begun: {error}", task.0));
+                Some(Event::Ended(task, How::Exited(NOT_EXECUTABLE)))
+            }
+            Err(error) => {
+                let text = "tasks can't be begun at the moment, which is tried again each second";
+                self.progress.warn(&format!("{text}: {error}"));
+                Some(Event::NotNow(task))
+            }
+        }
+    }
+
+    fn spawn(&self, task: Task) -> io::Result<nix::unistd::Pid> {
+        let text = OsString::from_vec(self.tasks.command(task)?);
+        let (out, err) = self.outputs.begin(task)?;
+        let mut command = Command::new(SHELL);
+        command.arg("-c").arg(text).process_group(0);
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        command.current_dir(&self.folder.record().working_directory);
+        command.env(MARK, self.folder.path()).env(TASK, task.0.to_string()).env_remove(INNER_CALL);
+        command.spawn().map(|child| pid_of(&child))
+    }
+
+    fn restore(&mut self, task: Task, attempt: Attempt) -> Option<Event> {
+        match self.jobs.restart(task, attempt) {
+            Ok(keeper) => {
+                self.roles.insert(keeper.pid, Role::Restored(task));
+                self.live
+                    .insert(task, Live { pid: keeper.pid, attempt, restored: true, killed: false });
+                self.keepers.insert(task, keeper);
+                None
+            }
+            Err(error) => {
+                let text =
+                    "tasks can't be brought back at the moment, which is tried again each second";
+                self.progress.warn(&format!("{text}: {error}"));
+                Some(Event::NotNow(task))
+            }
+        }
+    }
+
+    /// Has a keeper for a task, unless there is one.
+    fn keeper(&mut self, task: Task) -> io::Result<()> {
+        let Some(live) = self.live.get(&task) else { return Err(io::ErrorKind::NotFound.into()) };
+        if self.keepers.contains_key(&task) {
+            return Ok(());
+        }
+        let keeper = self.jobs.adopt(task, live.attempt, live.pid)?;
+        self.roles.insert(keeper.pid, Role::Keeper(task));
+        self.keepers.insert(task, keeper);
+        Ok(())
+    }
+
+    fn keep(&mut self, task: Task) -> Option<Event> {
+        let asked = self.keeper(task).and_then(|()| match self.keepers.get(&task) {
+            Some(keeper) => self.jobs.checkpoint(task, keeper, self.tell.clone()),
+            None => Ok(()),
+        });
+        let error = asked.err()?;
+        self.no_checkpoint(task, &error.to_string());
+        Some(Event::NotKept(task))
+    }
+
+    fn save(&mut self, task: Task) -> Option<Event> {
+        let asked = self.keeper(task).and_then(|()| match self.keepers.get(&task) {
+            Some(keeper) => self.jobs.save(task, keeper, self.tell.clone()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        });
+        asked.is_err().then_some(Event::Saved(task, false))
+    }
+
+    fn terminate(&mut self, task: Task) {
+        let Some(live) = self.live.get(&task) else { return };
+        // It may just have ended.
+        if live.restored {
+            let _ = kill(live.pid, Signal::SIGTERM);
+            return;
+        }
+        let pid = live.pid;
+        self.end_keeper(task);
+        let _ = killpg(pid, Signal::SIGTERM);
+    }
+
+    fn kill(&mut self, task: Task) {
+        let Some(live) = self.live.get_mut(&task) else { return };
+        live.killed = true;
+        let pid = live.pid;
+        if live.restored {
+            // The kernel ends what it has brought back with it.
+            let _ = kill(pid, Signal::SIGKILL);
+            return;
+        }
+        self.end_keeper(task);
+        kill_tree(pid);
+    }
+
+    /// What is ended now would be taken for having ended by itself.
+    fn end_keeper(&self, task: Task) {
+        if let Some(keeper) = self.keepers.get(&task) {
+            let _ = kill(keeper.pid, Signal::SIGKILL);
+        }
+    }
+
+    fn forget(&mut self, task: Task, attempt: Attempt) {
+        match self.keepers.remove(&task) {
+            // It notices the end in a moment, and has the job's folder until then.
+            Some(keeper) if keeper.attempt == attempt => {
+                self.roles.insert(keeper.pid, Role::Leaving(task, attempt));
+                self.leaving += 1;
+            }
+            other => {
+                self.keepers.extend(other.map(|keeper| (task, keeper)));
+                self.jobs.forget(task, attempt);
+            }
+        }
+    }
+}

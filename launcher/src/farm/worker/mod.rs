@@ -1,0 +1,389 @@
+//! The process that starts tasks, has checkpoints taken of them, and records how they end. It has no terminal; its guard has.
+//!
+//! - `outputs`: what tasks write.
+//! - `keeping`: tasks as jobs.
+//! - `processes`: who descends from whom.
+//! - `acts`: what the state machine wants done.
+//! - `reap`: processes that have ended.
+//! - `progress`: what the user sees.
+
+mod acts;
+mod keeping;
+mod outputs;
+pub mod processes;
+mod progress;
+mod reap;
+
+use super::journal::{Failed, Recorder};
+use super::tasks::Tasks;
+use super::{FarmError, FarmFolder};
+use crate::EXIT_FAILED;
+use crate::cli::{CheckpointSetting, FarmSettings, HaltSetting};
+use crate::failure::Failure;
+use crate::session::signals::is_ignored;
+use ckptd_farm::{Attempt, Event, Farm, Outcome, Settings, Task};
+use keeping::{Jobs, Keeper};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use outputs::Outputs;
+use progress::Progress;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// What ends a run before its time.
+const DEADLY: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+/// How often those are looked at that nothing else tells of.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long nothing is looked at where nothing has to be done.
+const REST: Duration = Duration::from_secs(3600);
+/// How long processes that keep tasks may take to end when the tasks have.
+const LAST_MOMENT: Duration = Duration::from_secs(10);
+/// The largest exit status that is a number of failed tasks; what is more is one more.
+const MOST_COUNTED: u32 = 100;
+
+/// What is heard from threads.
+#[derive(Debug)]
+pub enum Message {
+    /// A signal.
+    Signal(Signal),
+    /// A checkpoint could not be taken.
+    NoCheckpoint(Task, String),
+    /// What a last checkpoint has come to.
+    Saved(Task, bool),
+}
+
+/// What a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// A task.
+    Task(Task),
+    /// A task that was brought back, by the process that does so.
+    Restored(Task),
+    /// Takes checkpoints of a task.
+    Keeper(Task),
+    /// Has taken checkpoints of a task, which has ended; the job is of no use any more once this process has.
+    Leaving(Task, Attempt),
+}
+
+/// A task that runs.
+#[derive(Debug)]
+struct Live {
+    pid: Pid,
+    attempt: Attempt,
+    restored: bool,
+    /// Whether the farm has killed it.
+    killed: bool,
+}
+
+struct Worker {
+    folder: FarmFolder,
+    tasks: Tasks,
+    outputs: Outputs,
+    jobs: Jobs,
+    recorder: Recorder,
+    farm: Farm,
+    began: Instant,
+    roles: HashMap<Pid, Role>,
+    live: BTreeMap<Task, Live>,
+    keepers: BTreeMap<Task, Keeper>,
+    /// How many processes are leaving.
+    leaving: usize,
+    tell: UnboundedSender<Message>,
+    recordable: bool,
+    output_limit: Option<u64>,
+    looked_at: Instant,
+    progress: Progress,
+    failed: Failed,
+    interrupted_by: Option<Signal>,
+    outcome: Option<Outcome>,
+}
+
+/// Runs the tasks of a run; the exit status. `guard`: the process that looks after this one.
+///
+/// # Errors
+/// Where it can't be begun.
+pub fn work(
+    folder: PathBuf,
+    settings: &str,
+    guard: i32,
+    resume: &str,
+    quiet: bool,
+) -> Result<u8, Failure> {
+    let mut folder = FarmFolder::open(folder)?;
+    detach(guard).map_err(FarmError::process("begin a session"))?;
+    let _lock = folder.lock()?;
+    let settings = protocol::json::read(settings.as_bytes())
+        .map_err(|error| Failure::of("read the settings of the run", error))?;
+    let left = processes::end_left(folder.path());
+    if left.map_err(FarmError::process("end what is left of the run"))? > 0 {
+        eprintln!(
+            "ckptd: tasks of the run {} were left over from before; they were ended",
+            folder.name()
+        );
+    }
+    folder.change(settings)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::of("start the event loop", error))?;
+    let status = runtime.block_on(async {
+        let (tell, messages) = unbounded_channel();
+        let mut worker = Worker::new(folder, tell, quiet)?;
+        worker.drive(messages).await?;
+        worker.finish(resume, quiet)
+    });
+    // Threads that ask for checkpoints of what has ended end with the process.
+    runtime.shutdown_background();
+    status
+}
+
+/// Leaves the user's terminal to the guard, and ends as if interrupted when that ends.
+fn detach(guard: i32) -> nix::Result<()> {
+    nix::unistd::setsid()?;
+    nix::sys::prctl::set_child_subreaper(true)?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
+    match Pid::parent().as_raw() == guard {
+        true => Ok(()),
+        false => Err(nix::errno::Errno::ESRCH),
+    }
+}
+
+fn machine_settings(settings: &FarmSettings) -> Settings {
+    let processors = available_parallelism().map_or(1, usize::from);
+    Settings {
+        slots: settings.jobs.map_or(processors, |jobs| jobs as usize),
+        timeout: settings.timeout,
+        retries: settings.retries.unwrap_or(0),
+        halt: match settings.halt {
+            Some(HaltSetting::When(halt)) => Some(halt),
+            Some(HaltSetting::Never) | None => None,
+        },
+        checkpoint: settings.checkpoint.unwrap_or(CheckpointSetting::Auto).age(),
+        ..Settings::default()
+    }
+}
+
+impl Worker {
+    fn new(
+        folder: FarmFolder,
+        tell: UnboundedSender<Message>,
+        quiet: bool,
+    ) -> Result<Self, Failure> {
+        let record = folder.record();
+        let settings = record.settings.clone();
+        let tasks = Tasks::open(&folder.tasks(), record.tasks)?;
+        let results = folder.results();
+        let outputs = Outputs::of(results.clone()).map_err(FarmError::io("create", &results))?;
+        let (recorder, entries) =
+            Recorder::open(&folder.journal(), &results, record.tasks, &tasks)?;
+        let interval = settings.checkpoint.unwrap_or(CheckpointSetting::Auto).interval();
+        let jobs = Jobs::of(&folder, interval).map_err(FarmError::io("create", folder.said()))?;
+        let found = jobs.found()?;
+        let farm = Farm::new(machine_settings(&settings), record.tasks, entries, found);
+        Ok(Self {
+            progress: Progress::new(record.tasks, quiet),
+            folder,
+            tasks,
+            outputs,
+            jobs,
+            recorder,
+            farm,
+            began: Instant::now(),
+            roles: HashMap::new(),
+            live: BTreeMap::new(),
+            keepers: BTreeMap::new(),
+            leaving: 0,
+            tell,
+            recordable: true,
+            output_limit: settings.output_limit,
+            looked_at: Instant::now(),
+            failed: Failed::default(),
+            interrupted_by: None,
+            outcome: None,
+        })
+    }
+
+    async fn drive(&mut self, mut messages: UnboundedReceiver<Message>) -> Result<(), Failure> {
+        let watch = |kind| signal(kind).map_err(|error| Failure::of("watch for signals", error));
+        let mut ended = watch(SignalKind::child())?;
+        for deadly in DEADLY.into_iter().filter(|signal| !is_ignored(*signal as i32)) {
+            let mut heard = watch(SignalKind::from_raw(deadly as i32))?;
+            let tell = self.tell.clone();
+            protocol::task::spawn(async move {
+                while heard.recv().await.is_some() && tell.send(Message::Signal(deadly)).is_ok() {}
+            });
+        }
+        self.feed(Event::Clock);
+        while self.outcome.is_none() || (self.keepers.len() + self.leaving > 0 && !self.is_late()) {
+            let wake = self.wake();
+            tokio::select! {
+                _ = ended.recv() => self.reap(),
+                Some(message) = messages.recv() => self.hear(message),
+                () = tokio::time::sleep_until(wake.into()) => self.feed(Event::Clock),
+            }
+            self.look();
+            self.progress.show(&self.farm.outcome(), self.farm.running());
+        }
+        Ok(())
+    }
+
+    /// Whether those that keep tasks take too long to end.
+    fn is_late(&self) -> bool {
+        self.outcome.is_some() && self.looked_at.elapsed() > LAST_MOMENT
+    }
+
+    /// When something has to be done if nothing happens.
+    fn wake(&self) -> Instant {
+        let now = Instant::now();
+        if self.outcome.is_some() {
+            // Those that keep tasks are about to end, which a signal tells.
+            return now + LOOK;
+        }
+        let farm = self.farm.deadline().map(|deadline| self.began + deadline);
+        let needs_look =
+            !self.keepers.is_empty() || !self.recordable || self.output_limit.is_some();
+        let look = needs_look.then(|| self.looked_at + LOOK);
+        let sync = self.recorder.due().filter(|_| self.recordable);
+        farm.into_iter().chain(look).chain(sync).min().unwrap_or(now + REST)
+    }
+
+    /// Gives the state machine an event and does what it says, until nothing is left to be done.
+    fn feed(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for action in self.farm.step(self.began.elapsed(), event) {
+                self.perform(action, &mut events);
+            }
+        }
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Signal(signal) => {
+                let is_first = self.interrupted_by.is_none();
+                self.interrupted_by.get_or_insert(signal);
+                if is_first && self.farm.running() > 0 {
+                    self.progress.say(
+                        "tasks are being ended, with last checkpoints; once more ends them at once",
+                    );
+                }
+                self.feed(Event::Interrupt);
+            }
+            Message::NoCheckpoint(task, reason) => self.no_checkpoint(task, &reason),
+            Message::Saved(task, is_saved) => self.feed(Event::Saved(task, is_saved)),
+        }
+    }
+
+    fn no_checkpoint(&mut self, task: Task, reason: &str) {
+        self.progress.warn(&format!("no checkpoint of task {}: {reason}", task.0));
+    }
+
+    /// Looks at what nothing tells of by itself.
+    fn look(&mut self) {
+        if self.recordable && self.recorder.due().is_some_and(|due| due <= Instant::now()) {
+            let synced = self.recorder.sync();
+            self.recorded(synced);
+        }
+        if self.outcome.is_some() || self.looked_at.elapsed() < LOOK {
+            return;
+        }
+        self.looked_at = Instant::now();
+        if !self.recordable && self.recorder.retry(&self.tasks).is_ok() {
+            self.recordable = true;
+            self.progress.say("results can be written again");
+            self.feed(Event::Recordable(true));
+        }
+        let heard: Vec<(Task, Vec<String>)> =
+            self.keepers.iter_mut().map(|(task, keeper)| (*task, keeper.heard())).collect();
+        for (task, lines) in heard {
+            if let Some(line) = lines.iter().find(|line| line.starts_with("warning: ")) {
+                self.progress.warn(&format!(
+                    "task {}: {}",
+                    task.0,
+                    line.trim_start_matches("warning: ")
+                ));
+            }
+        }
+        let Some(limit) = self.output_limit else { return };
+        let over: Vec<Task> =
+            self.live.keys().copied().filter(|task| self.outputs.written(*task) > limit).collect();
+        for task in over {
+            self.feed(Event::WroteTooMuch(task));
+        }
+    }
+
+    /// Takes note of whether something could be recorded.
+    fn recorded(&mut self, result: Result<(), FarmError>) {
+        let Err(error) = result else { return };
+        if self.recordable {
+            self.recordable = false;
+            self.progress
+                .say(&format!("failed to {error}; no more tasks are begun until that is possible"));
+        }
+        self.feed(Event::Recordable(false));
+    }
+
+    /// The end: tells how it went; the exit status.
+    fn finish(mut self, resume: &str, quiet: bool) -> Result<u8, Failure> {
+        let synced = self.recorder.sync();
+        let left_behind = processes::end_all();
+        self.progress.end();
+        let is_recorded = self.recordable && synced.is_ok();
+        if let Err(error) = synced {
+            eprintln!("ckptd: failed to {error}");
+        }
+        if !is_recorded {
+            eprintln!("ckptd: ends of tasks could not be recorded; those tasks will be run again");
+        }
+        let left_behind =
+            left_behind.map_err(FarmError::process("end what is left of the tasks"))?;
+        let outcome = self.outcome.unwrap_or_default();
+        self.tell_end(&outcome, left_behind, resume, quiet);
+        if let (true, Some(signal)) = (outcome.interrupted, self.interrupted_by) {
+            return Ok(128u8.saturating_add(u8::try_from(signal as i32).unwrap_or(127)));
+        }
+        if outcome.stuck > 0 || !is_recorded {
+            return Ok(EXIT_FAILED);
+        }
+        Ok(u8::try_from(outcome.failed.min(MOST_COUNTED + 1)).unwrap_or(u8::MAX))
+    }
+
+    fn tell_end(&self, outcome: &Outcome, left_behind: usize, resume: &str, quiet: bool) {
+        for line in self.failed.lines(&self.tasks) {
+            eprintln!("ckptd: {line}");
+        }
+        if left_behind > 0 {
+            let number = text_of(
+                left_behind,
+                "process that tasks had left behind was",
+                "processes that tasks had left behind were",
+            );
+            eprintln!("ckptd: {number} ended");
+        }
+        let over = outcome.right + outcome.failed;
+        if !quiet {
+            let failed = match outcome.failed {
+                0 => String::new(),
+                failed => format!(", {failed} of them not with status 0"),
+            };
+            let folder = self.outputs.folder().display();
+            eprintln!(
+                "ckptd: {over} of {} tasks have ended{failed}; results are in {folder}",
+                self.folder.record().tasks
+            );
+        }
+        let left = outcome.left + outcome.stuck;
+        if left > 0 {
+            let left = text_of(left as usize, "task is", "tasks are");
+            eprintln!("ckptd: {left} left; '{resume}' goes on");
+        }
+    }
+}
+
+fn text_of(number: usize, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
+}
