@@ -3,6 +3,7 @@
 //! while it stands, and ends with its tracer rather than go on like that.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
@@ -50,12 +51,26 @@ pub(super) fn refuse_standing() -> EngineError {
     .into()
 }
 
+/// Whether a process is among those of its job alone. Where it is in this process's user namespace, others of the user that run on
+/// would be shown what it has, too.
+fn is_in_another_user_namespace(host_pid: i32) -> Result<bool> {
+    let found = |process: &str| {
+        let path = format!("/proc/{process}/ns/user");
+        let found = std::fs::metadata(&path);
+        found.map(|found| found.ino()).map_err(|error| EngineError::system("stat", &path, error))
+    };
+    Ok(found(&host_pid.to_string())? != found("self")?)
+}
+
 impl StoppedProcess {
     /// Makes a process dumpable that nobody may look into, until it goes on. Its sandbox must have been suspended.
     ///
     /// # Errors
     /// The refusal of one that it could not be given back for; [`EngineError::Gone`].
     pub(super) fn make_dumpable(&mut self, entry_point: u64) -> Result<()> {
+        if !is_in_another_user_namespace(self.host_pid)? {
+            return Err(refusal().into());
+        }
         self.die_with_tracer();
         let first = self.threads.first_mut().ok_or(EngineError::Gone(self.host_pid))?;
         let mut remote = Remote::take(first, entry_point)?;
@@ -63,10 +78,11 @@ impl StoppedProcess {
         if remote.raw_quietly(libc::SYS_prctl, &[libc::PR_GET_DUMPABLE as u64])? != NOBODY {
             return Err(refusal().into());
         }
+        // Before it is: what fails may have been done.
+        self.made_dumpable = Some(entry_point);
         let made = remote.raw_quietly(libc::SYS_prctl, &[libc::PR_SET_DUMPABLE as u64, 1])?;
         remote.checked("PR_SET_DUMPABLE", made)?;
         drop(remote);
-        self.made_dumpable = Some(entry_point);
         // Root's for another reason.
         if is_hidden(self.host_pid) { Err(refusal().into()) } else { Ok(()) }
     }
@@ -76,10 +92,13 @@ impl StoppedProcess {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn hide_again(&mut self) -> Result<()> {
-        let Some(entry_point) = self.made_dumpable.take() else { return Ok(()) };
+        let Some(entry_point) = self.made_dumpable else { return Ok(()) };
         let first = self.threads.first_mut().ok_or(EngineError::Gone(self.host_pid))?;
         let mut remote = Remote::take(first, entry_point)?;
         let hidden = remote.raw_quietly(libc::SYS_prctl, &[libc::PR_SET_DUMPABLE as u64, 0])?;
-        remote.checked("PR_SET_DUMPABLE", hidden).map(drop)
+        remote.checked("PR_SET_DUMPABLE", hidden)?;
+        drop(remote);
+        self.made_dumpable = None;
+        Ok(())
     }
 }

@@ -479,7 +479,7 @@ fn rebuild(
     rings::register_buffers(&mut furnished, image, context)?;
     rings::register_places(&mut furnished, context)?;
     signal_readers::register(&mut furnished, image, context)?;
-    notifications::ask(&mut furnished, &image.graph.files)?;
+    notifications::ask(&mut furnished, &image.graph.files, context)?;
     quieten(&image.graph.files, context)?;
     let complete = |mut one: Furnished<'_>| {
         let image = one.image;

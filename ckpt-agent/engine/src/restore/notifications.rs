@@ -2,21 +2,29 @@
 //! descriptor of the queue (ipc/mqueue.c, mqueue_flush_file): so it asks when it has only those that it had.
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::OpenFile;
-use super::super::objects::Object;
+use super::super::graph::{FileId, OpenFile};
+use super::super::objects::{Object, RestoreContext};
 use super::completing::Furnished;
 
 /// Has all of them ask.
 ///
 /// # Errors
 /// Failed calls; damage.
-pub fn ask(furnished: &mut [Furnished<'_>], files: &[OpenFile]) -> Result<()> {
+pub fn ask(
+    furnished: &mut [Furnished<'_>],
+    files: &[OpenFile],
+    context: &RestoreContext,
+) -> Result<()> {
     let queue = |file: &OpenFile| match &file.object {
         Object::MessageQueue(queue) => Some(queue.queue),
         _ => None,
     };
-    for file in files {
+    for (id, file) in files.iter().enumerate() {
         let Object::MessageQueue(own) = &file.object else { continue };
+        // All holders of a queue are in one part of a job.
+        if !context.needs(FileId(id as u32)) {
+            continue;
+        }
         let Some(notification) = &own.notification else { continue };
         let damaged = || {
             let (pid, name) = (notification.process, &own.name);

@@ -149,7 +149,7 @@ pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpConte
 }
 
 /// What stands in a queue of which only what is before an urgent byte may have shown: a program that has read that one
-/// alone is told of no more (tcp_inq(), SIOCINQ), and the kernel lists all.
+/// alone is told of no more (tcp_inq(), SIOCINQ), and the kernel lists all, but for a connection that is over.
 fn behind_a_mark(
     found: &Found<'_, TcpSocket>,
     listed: &[TcpEntry],
@@ -158,11 +158,12 @@ fn behind_a_mark(
     // Of one that listens the kernel lists connections.
     let connected = found.object.connection();
     let entry = connected.and_then(|_| entry(listed, found.probe.stat.st_ino as u32));
-    let is_more = |entry: &TcpEntry| unread(entry) as usize > seen.bytes.len();
-    match entry.is_some_and(is_more) && seen.urgent.is_none() {
-        true => urgent::look(found.probe),
-        false => Ok(seen),
-    }
+    let is_more = match (&found.object.state, entry) {
+        _ if seen.urgent.is_some() => false,
+        (TcpState::Closed { .. }, _) => urgent::hides(&found.probe.copy)?,
+        (_, entry) => entry.is_some_and(|entry| unread(entry) as usize > seen.bytes.len()),
+    };
+    if is_more { urgent::look(found.probe) } else { Ok(seen) }
 }
 
 /// Refuses connections whose keys nobody tells.

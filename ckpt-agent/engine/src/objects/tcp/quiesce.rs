@@ -341,9 +341,13 @@ impl Line<'_> {
         ))
     }
 
-    /// From now on what can be read is consumed.
+    /// From now on what can be read is consumed. A mark among it would be lost by that.
     fn begin_to_fetch(&mut self) -> Result<()> {
         if self.fetched.is_none() {
+            let socket = &self.probe.copy;
+            if urgent::is_unread(socket)? || urgent::is_next(socket)? || urgent::hides(socket)? {
+                return Err(in_flight(self.probe));
+            }
             self.inline = Some(Changed::begin(self.probe.copy.as_fd(), libc::SO_OOBINLINE, 1)?);
             self.fetched = Some(Unread::default());
         }
@@ -447,7 +451,8 @@ fn readable(probe: &Probe) -> Result<usize> {
 
 /// All bytes in a receive queue without an urgent one, left where they are.
 pub(super) fn peek(probe: &Probe) -> Result<Vec<u8>> {
-    if urgent::is_unread(&probe.copy)? || urgent::is_next(&probe.copy)? {
+    let socket = &probe.copy;
+    if urgent::is_unread(socket)? || urgent::is_next(socket)? || urgent::hides(socket)? {
         return Err(in_flight(probe));
     }
     peek_plain(probe)?.ok_or_else(|| in_flight(probe))
@@ -461,6 +466,8 @@ fn peek_plain(probe: &Probe) -> Result<Option<Vec<u8>>> {
     }
     let mut bytes = vec![0u8; count];
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    // A program's own offset (Linux 6.9) would be peeked from, and moved. Older kernels have none.
+    let _offset = urgent::Changed::begin(probe.copy.as_fd(), libc::SO_PEEK_OFF, -1).ok();
     let got = recv(probe.copy.as_raw_fd(), &mut bytes, flags)
         .map_err(|errno| EngineError::system("peek at", "a TCP socket's queue", errno))?;
     Ok((got == count).then_some(bytes))

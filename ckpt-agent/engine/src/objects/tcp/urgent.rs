@@ -66,6 +66,19 @@ pub(super) fn is_next(socket: impl AsFd) -> Result<bool> {
         .map_err(|error| EngineError::system("ioctl SIOCATMARK", "a TCP socket", error))
 }
 
+/// Whether bytes stand behind a mark whose byte was read apart: a program that does not read such bytes inline is told of those
+/// before it alone (net/ipv4/tcp.c, tcp_inq()).
+pub(super) fn hides(socket: impl AsFd) -> Result<bool> {
+    let socket = socket.as_fd();
+    let count = || {
+        sockopt::readable(socket)
+            .map_err(|error| EngineError::system("ioctl FIONREAD", "a TCP socket", error))
+    };
+    let told = count()?;
+    let _inline = Changed::begin(socket, libc::SO_OOBINLINE, 1)?;
+    Ok(count()? != told)
+}
+
 /// Looks at a queue with an urgent byte in it, or in which one is suspected. Everything is left where it is.
 ///
 /// # Errors
