@@ -38,7 +38,7 @@ fn run(context: &Context, arguments: FarmRunArguments) -> Result<u8, Failure> {
     let resume = resume_command(context.asked_dir.as_deref(), folder.name());
     if !quiet {
         let number = folder.record().tasks;
-        eprintln!("ckptd: run {} of {number} tasks", folder.name());
+        farm::say(&format!("run {} of {number} tasks", folder.name()));
     }
     farm::guard(&Charge { folder: &folder, settings: &settings, quiet, resume })
 }

@@ -22,7 +22,7 @@ pub use worker::work;
 
 use crate::failure::Failure;
 use crate::jobs::JobError;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -30,6 +30,12 @@ use thiserror::Error;
 const MARK: &str = "CKPTD_FARM";
 /// In the environment of a task: its number.
 const TASK: &str = "CKPTD_FARM_TASK";
+
+/// Says something on standard error. A terminal that is gone, or a pipe that nobody reads, must not end a run:
+/// `eprintln!` would panic.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "ckptd: {text}");
+}
 
 /// What can be wrong with a run; the text fits after "failed to ...".
 #[derive(Debug, Error)]

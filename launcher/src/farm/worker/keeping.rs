@@ -7,7 +7,7 @@ use super::Message;
 use super::processes::pid_of;
 use crate::INNER_CALL;
 use crate::client::launcher;
-use crate::farm::{FarmFolder, MARK};
+use crate::farm::{FarmFolder, MARK, say};
 use crate::jobs::{self, JobFolder, StateDir};
 use ckpt_store::{Checkpoint, Damage};
 use ckptd_farm::{Attempt, Found, How, Task, What};
@@ -131,7 +131,7 @@ impl Jobs {
     /// # Errors
     /// Where that can't be read.
     pub fn found(&self) -> Result<Vec<Found>, jobs::JobError> {
-        let all = self.state()?.jobs(|error| eprintln!("ckptd: warning: failed to {error}"))?;
+        let all = self.state()?.jobs(|error| say(&format!("warning: failed to {error}")))?;
         let found = all.iter().filter_map(|job| {
             let (task, attempt) = of_name(job.name())?;
             Some(Found { task, attempt, what: what_is_left(job) })
@@ -268,7 +268,7 @@ impl Jobs {
     pub fn forget(&self, task: Task, attempt: Attempt) {
         if let Some(job) = self.job(task, attempt) {
             if let Err(error) = fs::remove_dir_all(job.path()) {
-                eprintln!("ckptd: warning: failed to remove {}: {error}", job.path().display());
+                say(&format!("warning: failed to remove {}: {error}", job.path().display()));
             }
         }
         // It tells of what is over.

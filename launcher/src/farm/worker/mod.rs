@@ -16,7 +16,7 @@ mod reap;
 
 use super::journal::{Failed, Recorder};
 use super::tasks::Tasks;
-use super::{FarmError, FarmFolder};
+use super::{FarmError, FarmFolder, say};
 use crate::EXIT_FAILED;
 use crate::cli::{CheckpointSetting, FarmSettings, HaltSetting};
 use crate::failure::Failure;
@@ -120,10 +120,8 @@ pub fn work(
         .map_err(|error| Failure::of("read the settings of the run", error))?;
     let left = processes::end_left(folder.path());
     if left.map_err(FarmError::process("end what is left of the run"))? > 0 {
-        eprintln!(
-            "ckptd: tasks of the run {} were left over from before; they were ended",
-            folder.name()
-        );
+        let name = folder.name();
+        say(&format!("tasks of the run {name} were left over from before; they were ended"));
     }
     folder.change(settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -266,12 +264,14 @@ impl Worker {
             Message::Signal(signal) => {
                 let is_first = self.interrupted_by.is_none();
                 self.interrupted_by.get_or_insert(signal);
-                if is_first && self.farm.running() > 0 {
+                let has_tasks = self.farm.running() > 0;
+                // Before anything is said: a terminal may take its time.
+                self.feed(Event::Interrupt);
+                if is_first && has_tasks {
                     self.progress.say(
                         "tasks are being ended, with last checkpoints; once more ends them at once",
                     );
                 }
-                self.feed(Event::Interrupt);
             }
             Message::NoCheckpoint(task, reason) => self.no_checkpoint(task, &reason),
             Message::Saved(task, is_saved) => self.feed(Event::Saved(task, is_saved)),
@@ -334,10 +334,10 @@ impl Worker {
         self.progress.end();
         let is_recorded = self.recordable && synced.is_ok();
         if let Err(error) = synced {
-            eprintln!("ckptd: failed to {error}");
+            say(&format!("failed to {error}"));
         }
         if !is_recorded {
-            eprintln!("ckptd: ends of tasks could not be recorded; those tasks will be run again");
+            say("ends of tasks could not be recorded; those tasks will be run again");
         }
         let left_behind =
             left_behind.map_err(FarmError::process("end what is left of the tasks"))?;
@@ -354,7 +354,7 @@ impl Worker {
 
     fn tell_end(&self, outcome: &Outcome, left_behind: usize, resume: &str, quiet: bool) {
         for line in self.failed.lines(&self.tasks) {
-            eprintln!("ckptd: {line}");
+            say(&line);
         }
         if left_behind > 0 {
             let number = text_of(
@@ -362,7 +362,7 @@ impl Worker {
                 "process that tasks had left behind was",
                 "processes that tasks had left behind were",
             );
-            eprintln!("ckptd: {number} ended");
+            say(&format!("{number} ended"));
         }
         let over = outcome.right + outcome.failed;
         if !quiet {
@@ -371,15 +371,15 @@ impl Worker {
                 failed => format!(", {failed} of them not with status 0"),
             };
             let folder = self.outputs.folder().display();
-            eprintln!(
-                "ckptd: {over} of {} tasks have ended{failed}; results are in {folder}",
-                self.folder.record().tasks
-            );
+            let all = self.folder.record().tasks;
+            say(&format!(
+                "{over} of {all} tasks have ended{failed}; results are in {folder}"
+            ));
         }
         let left = outcome.left + outcome.stuck;
         if left > 0 {
             let left = text_of(left as usize, "task is", "tasks are");
-            eprintln!("ckptd: {left} left; '{resume}' goes on");
+            say(&format!("{left} left; '{resume}' goes on"));
         }
     }
 }
