@@ -35,6 +35,20 @@ pub enum How {
     Signalled(i32),
 }
 
+impl How {
+    /// Whether that may be the doing of somebody who ends everything: a reboot, a service's or a batch job's end. A shell
+    /// tells a signal of its own child by a status.
+    #[must_use]
+    pub fn may_be_a_stop(self) -> bool {
+        /// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM.
+        const STOPS: [i32; 5] = [1, 2, 3, 9, 15];
+        match self {
+            Self::Exited(status) => STOPS.contains(&(i32::from(status) - 128)),
+            Self::Signalled(signal) => STOPS.contains(&signal),
+        }
+    }
+}
+
 /// What is to be done, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {

@@ -38,6 +38,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 const DEADLY: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 /// How often those are looked at that nothing else tells of.
 const LOOK: Duration = Duration::from_secs(1);
+/// Who ends everything tells the worker and its guard, which passes it on: that is one interrupt.
+const ECHO: Duration = Duration::from_secs(1);
 /// How long nothing is looked at where nothing has to be done.
 const REST: Duration = Duration::from_secs(3600);
 /// How long processes that keep tasks may take to end when the tasks have.
@@ -99,6 +101,7 @@ struct Worker {
     progress: Progress,
     failed: Failed,
     interrupted_by: Option<Signal>,
+    interrupted_at: Instant,
     outcome: Option<Outcome>,
 }
 
@@ -201,6 +204,7 @@ impl Worker {
             looked_at: Instant::now(),
             failed: Failed::default(),
             interrupted_by: None,
+            interrupted_at: Instant::now(),
             outcome: None,
         })
     }
@@ -263,7 +267,14 @@ impl Worker {
         match message {
             Message::Signal(signal) => {
                 let is_first = self.interrupted_by.is_none();
+                let is_echo = self.interrupted_by == Some(Signal::SIGTERM)
+                    && signal == Signal::SIGTERM
+                    && self.interrupted_at.elapsed() < ECHO;
+                if is_echo {
+                    return;
+                }
                 self.interrupted_by.get_or_insert(signal);
+                self.interrupted_at = Instant::now();
                 let has_tasks = self.farm.running() > 0;
                 // Before anything is said: a terminal may take its time.
                 self.feed(Event::Interrupt);
@@ -372,9 +383,7 @@ impl Worker {
             };
             let folder = self.outputs.folder().display();
             let all = self.folder.record().tasks;
-            say(&format!(
-                "{over} of {all} tasks have ended{failed}; results are in {folder}"
-            ));
+            say(&format!("{over} of {all} tasks have ended{failed}; results are in {folder}"));
         }
         let left = outcome.left + outcome.stuck;
         if left > 0 {
