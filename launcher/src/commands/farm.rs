@@ -139,6 +139,9 @@ fn rm(context: &Context, wanted: &[String]) -> Result<(), Failure> {
         wanted.iter().map(|name| FarmFolder::find(&context.state, name)).collect();
     for run in runs? {
         let _lock = run.lock()?;
+        // Where everything was killed, tasks may have lived on, which nobody would find any more.
+        farm::end_left(run.path())
+            .map_err(farm::FarmError::process("end what is left of the run"))?;
         std::fs::remove_dir_all(run.path())
             .map_err(|error| Failure::of(format!("remove {}", run.path().display()), error))?;
     }

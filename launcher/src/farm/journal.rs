@@ -84,6 +84,8 @@ pub struct Recorder {
     opened: Line,
     results: File,
     results_length: u64,
+    /// The folder of what tasks have written.
+    folder: PathBuf,
     /// What is not durable yet.
     pending: VecDeque<Line>,
     /// How many of them are in the journal.
@@ -131,6 +133,7 @@ impl Recorder {
             opened,
             results: file,
             results_length: length,
+            folder: results.to_owned(),
             pending: VecDeque::new(),
             written: 0,
             listed: 0,
@@ -194,6 +197,8 @@ impl Recorder {
     /// # Errors
     /// Where that fails.
     pub fn sync(&mut self) -> Result<(), FarmError> {
+        // Before that is durable by which a task is never run again.
+        self.sync_outputs().map_err(FarmError::io("make durable what is in", &self.folder))?;
         if let Err(error) = self.journal.sync() {
             self.written = 0;
             return Err(of_log(&self.path)(error));
@@ -204,6 +209,35 @@ impl Recorder {
         self.listed -= done;
         self.synced_at = Instant::now();
         Ok(())
+    }
+}
+
+/// The most tasks whose files are made durable one by one.
+const FEW: usize = 8;
+
+impl Recorder {
+    /// What the tasks have written of which ends are pending, and results.
+    fn sync_outputs(&self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let folder = File::open(&self.folder)?;
+        if self.pending.len() > FEW {
+            return nix::unistd::syncfs(&folder).map_err(io::Error::from);
+        }
+        for line in &self.pending {
+            let Line::Ended { entry: Entry::Ended(tried), .. } = line else { continue };
+            for stream in ["out", "err"] {
+                let path = self.folder.join(format!("{}.{stream}", tried.task.0));
+                match File::open(path) {
+                    Ok(file) => file.sync_data()?,
+                    // Whoever has removed it, or made it another's, does without it.
+                    Err(_) => {}
+                }
+            }
+        }
+        self.results.sync_data()?;
+        folder.sync_all()
     }
 }
 
@@ -230,7 +264,12 @@ fn of_log(path: &Path) -> impl FnOnce(LogError) -> FarmError {
 /// Writes the results of all tasks that have ended, each once, in the place of what is there; the file for more of them.
 fn list_all(path: &Path, lines: &[Line], tasks: &Tasks) -> io::Result<(File, u64)> {
     let draft = protocol::durable::draft_of(path);
-    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    // Others may write in the folder: what they have put there is not followed.
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = File::options().append(true).create_new(true).mode(0o600).open(&draft)?;
     let mut writer = BufWriter::new(file);
     let mut length = 0;
     let mut seen: HashSet<Task> = HashSet::new();
@@ -242,10 +281,13 @@ fn list_all(path: &Path, lines: &[Line], tasks: &Tasks) -> io::Result<(File, u64
             length += text.len() as u64;
         }
     }
-    writer.flush()?;
-    drop(writer);
+    let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_data()?;
     fs::rename(&draft, path)?;
-    Ok((File::options().append(true).open(path)?, length))
+    if let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok((file, length))
 }
 
 /// The line of a result; empty for what is none.

@@ -18,6 +18,7 @@ pub use folder::{Draft, FarmFolder};
 pub use guard::{Charge, run as guard};
 pub use tasks::{Collected, collect};
 pub use template::stem;
+pub use worker::processes::end_left;
 pub use worker::work;
 
 use crate::failure::Failure;
@@ -110,7 +111,7 @@ impl FarmError {
         move |source| FarmError::Io { action, path, source }
     }
 
-    fn process<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> FarmError {
+    pub fn process<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> FarmError {
         move |source| FarmError::Process { action, source: source.into() }
     }
 }

@@ -234,8 +234,13 @@ impl Jobs {
             keeper,
             |job| Ask::Stop { job, checkpoint: true },
             move |answer| {
-                let is_saved = matches!(answer, Ok(Answer::Ended { checkpoint: Some(_), .. }));
-                let _ = tell.send(Message::Saved(task, is_saved));
+                let saved = match answer {
+                    Ok(Answer::Ended { checkpoint: Some(_), .. }) => Ok(()),
+                    Ok(Answer::Failed { reason, .. }) => Err(reason),
+                    Ok(_) | Err(None) => Err("there was none when it ended".to_owned()),
+                    Err(Some(error)) => Err(error.to_string()),
+                };
+                let _ = tell.send(Message::Saved(task, saved));
             },
         )
     }

@@ -55,7 +55,7 @@ pub enum Message {
     /// A checkpoint could not be taken.
     NoCheckpoint(Task, String),
     /// What a last checkpoint has come to.
-    Saved(Task, bool),
+    Saved(Task, Result<(), String>),
 }
 
 /// What a process is.
@@ -94,6 +94,8 @@ struct Worker {
     keepers: BTreeMap<Task, Keeper>,
     /// How many processes are leaving.
     leaving: usize,
+    /// Tries whose jobs are to be removed.
+    over: Vec<(Task, Attempt)>,
     tell: UnboundedSender<Message>,
     recordable: bool,
     output_limit: Option<u64>,
@@ -198,6 +200,7 @@ impl Worker {
             live: BTreeMap::new(),
             keepers: BTreeMap::new(),
             leaving: 0,
+            over: Vec::new(),
             tell,
             recordable: true,
             output_limit: settings.output_limit,
@@ -285,8 +288,20 @@ impl Worker {
                 }
             }
             Message::NoCheckpoint(task, reason) => self.no_checkpoint(task, &reason),
-            Message::Saved(task, is_saved) => self.feed(Event::Saved(task, is_saved)),
+            Message::Saved(task, saved) => {
+                let is_saved = saved.is_ok();
+                let lives = self.live.contains_key(&task);
+                self.feed(Event::Saved(task, is_saved));
+                // What has ended meanwhile needs none.
+                if let (Err(reason), true) = (saved, lives) {
+                    self.not_saved(task, &reason);
+                }
+            }
         }
+    }
+
+    fn not_saved(&mut self, task: Task, reason: &str) {
+        self.progress.warn(&format!("no last checkpoint of task {}: {reason}", task.0));
     }
 
     fn no_checkpoint(&mut self, task: Task, reason: &str) {
@@ -298,6 +313,7 @@ impl Worker {
         if self.recordable && self.recorder.due().is_some_and(|due| due <= Instant::now()) {
             let synced = self.recorder.sync();
             self.recorded(synced);
+            self.forget_over();
         }
         if self.outcome.is_some() || self.looked_at.elapsed() < LOOK {
             return;
@@ -305,6 +321,7 @@ impl Worker {
         self.looked_at = Instant::now();
         if !self.recordable && self.recorder.retry(&self.tasks).is_ok() {
             self.recordable = true;
+            self.forget_over();
             self.progress.say("results can be written again");
             self.feed(Event::Recordable(true));
         }
@@ -344,6 +361,8 @@ impl Worker {
         let left_behind = processes::end_all();
         self.progress.end();
         let is_recorded = self.recordable && synced.is_ok();
+        self.recordable = is_recorded;
+        self.forget_over();
         if let Err(error) = synced {
             say(&format!("failed to {error}"));
         }
