@@ -60,6 +60,8 @@ pub enum Action {
     Keep(Task),
     /// Take a last checkpoint of a task, and end it if that has been committed.
     Save(Task),
+    /// Tell that a task's last checkpoint has taken too long: nobody waits for it any more.
+    Unsaved(Task),
     /// Ask a task to end.
     Terminate(Task),
     /// End a task with all that it has started.

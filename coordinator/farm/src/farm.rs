@@ -411,7 +411,10 @@ impl Farm {
         }
         for task in late {
             match self.running.get(&task).map(|running| running.state) {
-                Some(State::Saving { .. }) => self.is_saved(now, task, false, out),
+                Some(State::Saving { .. }) => {
+                    out.push(Action::Unsaved(task));
+                    self.is_saved(now, task, false, out);
+                }
                 _ => self.give_up(now, task, Verdict::TimedOut, out),
             }
         }

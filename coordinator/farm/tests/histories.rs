@@ -258,6 +258,7 @@ impl World {
                 }
                 self.saving.insert(task);
             }
+            Action::Unsaved(_) => {}
             Action::Terminate(task) => {
                 self.ended_by_farm.insert(task);
                 if self.chance(2) && self.processes.remove(&task).is_some() {
