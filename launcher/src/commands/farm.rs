@@ -61,6 +61,7 @@ fn make(
     let directory = std::env::current_dir();
     let directory = directory.map_err(|error| Failure::of("find the working directory", error))?;
     let stem = farm::stem(words).and_then(|stem| stem.to_str()).unwrap_or_default();
+    farm::check_results(settings.results.as_deref())?;
     let draft = Draft::new(&context.state, name, stem)?;
     match farm::collect(words, draft.path())? {
         Collected::Usage(reason) => Err(Failure::Usage(format!("wrong usage: {reason}"))),
@@ -135,9 +136,14 @@ fn ls(context: &Context, list: ListArguments) -> Result<(), Failure> {
 
 fn rm(context: &Context, wanted: &[String]) -> Result<(), Failure> {
     // All are found before the first is removed, so that a slip removes none.
-    let runs: Result<Vec<FarmFolder>, _> =
-        wanted.iter().map(|name| FarmFolder::find(&context.state, name)).collect();
-    for run in runs? {
+    let mut runs = Vec::new();
+    for name in wanted {
+        // What was never completed is none.
+        if !FarmFolder::remove_left(&context.state, name)? {
+            runs.push(FarmFolder::find(&context.state, name)?);
+        }
+    }
+    for run in runs {
         let _lock = run.lock()?;
         // Where everything was killed, tasks may have lived on, which nobody would find any more.
         farm::end_left(run.path())

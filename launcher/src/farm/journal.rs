@@ -9,6 +9,7 @@ use super::tasks::Tasks;
 use ckptd_farm::{Entry, Task, Try, Verdict};
 use coordinator::Journal;
 use coordinator::log::LogError;
+use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -49,6 +50,17 @@ pub struct Standing {
     pub right: u32,
     /// Otherwise.
     pub failed: u32,
+}
+
+/// Refuses a folder that has another run's results.
+///
+/// # Errors
+/// [`FarmError::OtherResults`].
+pub fn check_results(results: Option<&Path>) -> Result<(), FarmError> {
+    match results.filter(|results| results.join(RESULTS).exists()) {
+        Some(results) => Err(FarmError::OtherResults(results.to_owned())),
+        None => Ok(()),
+    }
 }
 
 /// Reads a journal without changing it.
@@ -109,8 +121,8 @@ impl Recorder {
         let opened = Line::Opened { format: FORMAT, tasks: number };
         let is_new = !path.exists();
         let results_file = results.join(RESULTS);
-        if is_new && results_file.exists() {
-            return Err(FarmError::OtherResults(results.to_owned()));
+        if is_new {
+            check_results(Some(results))?;
         }
         let (journal, lines) = open_journal(path, &opened)?;
         match lines.first() {
@@ -229,7 +241,9 @@ impl Recorder {
             let Line::Ended { entry: Entry::Ended(tried), .. } = line else { continue };
             for stream in ["out", "err"] {
                 let path = self.folder.join(format!("{}.{stream}", tried.task.0));
-                match File::open(path) {
+                // Others may write in the folder.
+                let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+                match File::options().read(true).custom_flags(flags).open(path) {
                     Ok(file) => file.sync_data()?,
                     // Whoever has removed it, or made it another's, does without it.
                     Err(_) => {}

@@ -1,6 +1,7 @@
 //! Many tasks on this machine, each of which ends once. `ckptd_farm` decides; this does what it says.
 //!
 //! - `template`: commands made of values.
+//! - `quoting`: where in a command values may stand.
 //! - `folder`: the folder of a run.
 //! - `tasks`: the commands, in a file.
 //! - `journal`: what has ended, and the results for the user.
@@ -10,12 +11,14 @@
 mod folder;
 mod guard;
 mod journal;
+mod quoting;
 mod tasks;
 mod template;
 mod worker;
 
 pub use folder::{Draft, FarmFolder};
 pub use guard::{Charge, run as guard};
+pub use journal::check_results;
 pub use tasks::{Collected, collect};
 pub use template::stem;
 pub use worker::processes::end_left;
@@ -25,6 +28,7 @@ use crate::failure::Failure;
 use crate::jobs::JobError;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use template::TemplateError;
 use thiserror::Error;
 
 /// In the environment of all that a run starts: the run's folder.
@@ -118,6 +122,11 @@ impl FarmError {
 
 impl From<FarmError> for Failure {
     fn from(error: FarmError) -> Self {
-        Failure::Failed(error.to_string())
+        match error {
+            FarmError::Template(TemplateError::Quoted(_) | TemplateError::NoList { .. }) => {
+                Failure::Usage(format!("wrong usage: {error}"))
+            }
+            error => Failure::Failed(error.to_string()),
+        }
     }
 }
