@@ -243,10 +243,9 @@ impl Recorder {
                 let path = self.folder.join(format!("{}.{stream}", tried.task.0));
                 // Others may write in the folder.
                 let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
-                match File::options().read(true).custom_flags(flags).open(path) {
-                    Ok(file) => file.sync_data()?,
-                    // Whoever has removed it, or made it another's, does without it.
-                    Err(_) => {}
+                // Whoever has removed it, or made it another's, does without it.
+                if let Ok(file) = File::options().read(true).custom_flags(flags).open(path) {
+                    file.sync_data()?;
                 }
             }
         }

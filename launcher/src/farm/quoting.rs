@@ -10,7 +10,11 @@ enum Context {
     /// As words, in $(...) within double quotes; so many parentheses are open.
     Substitution(usize),
     Comment,
-    /// As nobody can tell who does not read the whole of it as a shell does: here-documents, arithmetic, backquotes.
+    /// In $((...)), where quotes do not quote; so many parentheses are open.
+    Arithmetic(usize),
+    /// In backquotes, where quotes are read twice.
+    Backquoted,
+    /// As nobody can tell who does not read the whole of it as a shell does: here-documents, for example.
     Unclear,
 }
 
@@ -53,6 +57,9 @@ impl Quoting {
             Context::Double => self.pass_double(next),
             Context::Single => self.until(next, b'\''),
             Context::Comment => self.until(next, b'\n'),
+            Context::Arithmetic(depth) => self.pass_arithmetic(next, depth),
+            Context::Backquoted if next.first() == Some(&b'\\') => 2,
+            Context::Backquoted => self.until(next, b'`'),
             Context::Unclear => 1,
         };
         let last = next.get(length.saturating_sub(1)).copied().unwrap_or_default();
@@ -81,9 +88,9 @@ impl Quoting {
             [b'\'', ..] => self.enter(Context::Single, 1),
             [b'"', ..] => self.enter(Context::Double, 1),
             [b'#', ..] if self.at_word => self.enter(Context::Comment, 1),
-            [b'`', ..] | [b'<', b'<', ..] | [b'$', b'(', b'(', ..] | [b'$', b'\'', ..] => {
-                self.enter(Context::Unclear, 1)
-            }
+            [b'`', ..] => self.enter(Context::Backquoted, 1),
+            [b'$', b'(', b'(', ..] => self.enter(Context::Arithmetic(2), 3),
+            [b'<', b'<', ..] | [b'$', b'\'', ..] => self.enter(Context::Unclear, 1),
             // Of ${1}, a value would make $'...', whose quotes are others.
             [b'$', b'{', first, ..] if !(first.is_ascii_alphabetic() || *first == b'_') => {
                 self.enter(Context::Unclear, 1)
@@ -104,6 +111,21 @@ impl Quoting {
         1
     }
 
+    fn pass_arithmetic(&mut self, next: &[u8], depth: usize) -> usize {
+        let depth = match next.first() {
+            Some(b'(') => depth + 1,
+            Some(b')') => depth - 1,
+            // It may be a command that begins with a subshell.
+            Some(b'\'' | b'"' | b'`' | b'\\' | b'#') => return self.enter(Context::Unclear, 1),
+            _ => depth,
+        };
+        self.open.pop();
+        if depth > 0 {
+            self.open.push(Context::Arithmetic(depth));
+        }
+        1
+    }
+
     fn pass_double(&mut self, next: &[u8]) -> usize {
         match next {
             [b'\\', _, ..] => 2,
@@ -111,7 +133,8 @@ impl Quoting {
                 self.open.pop();
                 1
             }
-            [b'`', ..] | [b'$', b'(', b'(', ..] => self.enter(Context::Unclear, 1),
+            [b'`', ..] => self.enter(Context::Backquoted, 1),
+            [b'$', b'(', b'(', ..] => self.enter(Context::Arithmetic(2), 3),
             [b'$', b'(', ..] if self.has_case => self.enter(Context::Unclear, 1),
             [b'$', b'(', ..] => self.enter(Context::Substitution(0), 2),
             [b'$', b'{', rest @ ..] => {

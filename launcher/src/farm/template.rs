@@ -352,6 +352,7 @@ mod tests {
             "# it's\nprintf \"%s\" {}",
             "x=\"$(printf %s. {})\"; printf %s \"${x%.}\"",
             "a=${b}'\"'\\'\"'\"; (printf %s {})",
+            "i=$((1+(2)));x=`printf %s '\\`'`; y=\"$((i+1))`printf 'a'`\"; printf %s {}",
             "printf %s",
         ];
         for template in templates {

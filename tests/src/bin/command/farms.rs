@@ -387,6 +387,8 @@ pub fn names(stage: &Stage) -> Result<(), Failure> {
     let refused = farm.run(&["true", ":::", "1"], 125)?;
     expect(refused.err.contains("another run"), || format!("{refused:?}"))?;
     own(fs::remove_dir_all(&farm.results))?;
+    let quoted = farm.run(&["echo '{}'", ":::", "1"], 2)?;
+    expect(quoted.err.contains("{} is quoted already"), || format!("{quoted:?}"))?;
     // One that is killed while it reads the tasks.
     let reads = farm.start(&["-"])?;
     until("the folder is there", || stage.home.join("state/farms/f/tasks").exists())?;
