@@ -165,10 +165,9 @@ impl Recorder {
 
     fn write(&mut self, tasks: &Tasks) -> Result<(), FarmError> {
         while let Some(line) = self.pending.get(self.written) {
-            let written = self.journal.write(line);
+            let written = self.journal.write_alone(line);
             if let Err(error) = written {
-                // What was not durable is out of the journal again.
-                self.written = 0;
+                // Those before it stay: their ends are told already.
                 return Err(of_log(&self.path)(error));
             }
             self.written += 1;
@@ -191,10 +190,8 @@ impl Recorder {
     /// # Errors
     /// Where it still can't.
     pub fn retry(&mut self, tasks: &Tasks) -> Result<(), FarmError> {
-        if self.written == 0 {
-            // It takes nothing any more if it could not even be cut off.
-            self.journal = open_journal(&self.path, &self.opened)?.0;
-        }
+        // It takes nothing any more if a line could not even be cut off.
+        self.journal = open_journal(&self.path, &self.opened)?.0;
         self.write(tasks)?;
         self.sync()
     }
