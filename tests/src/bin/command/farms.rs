@@ -498,7 +498,7 @@ pub fn values(stage: &Stage) -> Result<(), Failure> {
 pub fn left_behind(stage: &Stage) -> Result<(), Failure> {
     let farm = Farm::new(stage)?;
     let tasks = "sleep 1000 & echo near\n\
-                 setsid sleep 1001 < /dev/null > /dev/null 2>&1 & echo far\n\
+                 setsid sleep 1001 < /dev/null > /dev/null 2>&1 & sleep 0.3; echo far\n\
                  (sleep 1002 &) ; setsid sh -c 'sleep 1003 & sleep 1004' &\n";
     let ended = farm.run(&[farm.tasks(tasks)?], 0)?;
     expect(ended.err.contains("that tasks had left behind"), || format!("{ended:?}"))?;
