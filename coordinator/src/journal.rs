@@ -260,6 +260,26 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
         Ok(())
     }
 
+    /// The same, but what was written before stays where this entry can't be.
+    ///
+    /// # Errors
+    /// As [`Journal::append`], for this entry alone.
+    pub fn write_alone(&mut self, entry: &E) -> Result<(), LogError> {
+        if self.poisoned {
+            return Err(LogError::Poisoned);
+        }
+        let written = line_of(entry).map_err(io::Error::from).and_then(|line| {
+            (&*self.file).write_all(line.as_bytes())?;
+            Ok(line.len() as u64)
+        });
+        let length = written.map_err(|source| {
+            self.poisoned = self.file.set_len(self.length + self.unsynced).is_err();
+            LogError::Io { action: "append to", path: self.path.clone(), source }
+        })?;
+        self.unsynced += length;
+        Ok(())
+    }
+
     /// Makes durable what was written.
     ///
     /// # Errors

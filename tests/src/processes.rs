@@ -71,6 +71,11 @@ pub fn kill(pids: &[i32]) {
     send(pids, Signal::SIGKILL);
 }
 
+/// Asks processes to end, one by one, by their id.
+pub fn terminate(pids: &[i32]) {
+    send(pids, Signal::SIGTERM);
+}
+
 /// Stops processes, one by one, by their id.
 pub fn stop(pids: &[i32]) {
     send(pids, Signal::SIGSTOP);

@@ -35,6 +35,20 @@ pub enum How {
     Signalled(i32),
 }
 
+impl How {
+    /// Whether that may be the doing of somebody who ends everything: a reboot, a service's or a batch job's end. A shell
+    /// tells a signal of its own child by a status.
+    #[must_use]
+    pub fn may_be_a_stop(self) -> bool {
+        /// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM.
+        const STOPS: [i32; 5] = [1, 2, 3, 9, 15];
+        match self {
+            Self::Exited(status) => STOPS.contains(&(i32::from(status) - 128)),
+            Self::Signalled(signal) => STOPS.contains(&signal),
+        }
+    }
+}
+
 /// What is to be done, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
@@ -46,6 +60,8 @@ pub enum Action {
     Keep(Task),
     /// Take a last checkpoint of a task, and end it if that has been committed.
     Save(Task),
+    /// Tell that a task's last checkpoint has taken too long: nobody waits for it any more.
+    Unsaved(Task),
     /// Ask a task to end.
     Terminate(Task),
     /// End a task with all that it has started.

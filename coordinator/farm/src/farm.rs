@@ -215,6 +215,10 @@ impl Farm {
             State::Ending { asked: true, .. } if running.verdict.is_none() => {
                 self.running.remove(&task);
             }
+            State::Runs if how.may_be_a_stop() => {
+                running.state = State::Doubted { until: now + self.settings.doubt, how };
+            }
+            State::Doubted { .. } => {}
             State::Runs | State::Ending { .. } => self.own_end(now, task, how, out),
         }
     }
@@ -225,9 +229,10 @@ impl Farm {
         let is_killed = matches!(running.state, State::Ending { .. });
         let verdict = match (running.verdict, how) {
             (Some(verdict), _) => verdict,
-            (None, How::Exited(status)) => Verdict::Exited(status),
             // Nobody but the farm has ended it: it is not over.
+            (None, how) if is_killed && how.may_be_a_stop() => return,
             (None, How::Signalled(_)) if is_killed => return,
+            (None, How::Exited(status)) => Verdict::Exited(status),
             (None, How::Signalled(signal)) => Verdict::Signalled(signal),
         };
         let took = now.saturating_sub(running.began);
@@ -304,6 +309,8 @@ impl Farm {
     fn interrupt(&mut self, now: Duration, out: &mut Vec<Action>) {
         let again = self.phase == Phase::Stopping;
         self.outcome.interrupted = true;
+        // Whoever has sent that has ended these, too: they are to go on.
+        self.running.retain(|_, running| !matches!(running.state, State::Doubted { .. }));
         if !again {
             return self.stop(now, out);
         }
@@ -312,7 +319,7 @@ impl Farm {
         self.running.retain(|_, running| running.how.is_none());
         for (task, running) in &mut self.running {
             let asked = match running.state {
-                State::Saved => continue,
+                State::Saved | State::Doubted { .. } => continue,
                 State::Ending { asked, .. } => asked,
                 State::Runs | State::Saving { .. } => false,
             };
@@ -347,12 +354,12 @@ impl Farm {
         }
         match (is_saved, running.how) {
             (true, None) => running.state = State::Saved,
-            (false, Some(How::Exited(status))) => {
+            (false, Some(how @ How::Exited(_))) if !how.may_be_a_stop() => {
                 running.state = State::Runs;
-                self.own_end(now, task, How::Exited(status), out);
+                self.own_end(now, task, how, out);
             }
             // Whoever should have told of the checkpoint may have ended it.
-            (true, Some(_)) | (false, Some(How::Signalled(_))) => drop(self.running.remove(&task)),
+            (_, Some(_)) => drop(self.running.remove(&task)),
             (false, None) => {
                 running.state =
                     State::Ending { asked: true, kill_at: Some(now + self.settings.grace) };
@@ -381,6 +388,7 @@ impl Farm {
 
     fn look_at_times(&mut self, now: Duration, out: &mut Vec<Action>) {
         let mut late = Vec::new();
+        let mut own_ends = Vec::new();
         for (task, running) in &mut self.running {
             match running.state {
                 State::Ending { asked, kill_at: Some(at) } if at <= now => {
@@ -388,6 +396,7 @@ impl Farm {
                     out.push(Action::Kill(*task));
                 }
                 State::Saving { until } if until <= now => late.push(*task),
+                State::Doubted { until, how } if until <= now => own_ends.push((*task, how)),
                 State::Runs if running.timeout_at.is_some_and(|at| at <= now) => late.push(*task),
                 State::Runs if running.keep_at.is_some_and(|at| at <= now) => {
                     running.keep_at = None;
@@ -397,9 +406,15 @@ impl Farm {
                 _ => {}
             }
         }
+        for (task, how) in own_ends {
+            self.own_end(now, task, how, out);
+        }
         for task in late {
             match self.running.get(&task).map(|running| running.state) {
-                Some(State::Saving { .. }) => self.is_saved(now, task, false, out),
+                Some(State::Saving { .. }) => {
+                    out.push(Action::Unsaved(task));
+                    self.is_saved(now, task, false, out);
+                }
                 _ => self.give_up(now, task, Verdict::TimedOut, out),
             }
         }

@@ -22,6 +22,8 @@ pub struct Settings {
     pub grace: Duration,
     /// How long a last checkpoint may take.
     pub saving: Duration,
+    /// How long an end that may be the doing of whoever ends everything waits for an interrupt, which shows that.
+    pub doubt: Duration,
     /// How long nothing is begun after something could not be.
     pub pause: Duration,
 }
@@ -36,6 +38,7 @@ impl Default for Settings {
             checkpoint: None,
             grace: Duration::from_secs(5),
             saving: Duration::from_secs(60),
+            doubt: Duration::from_secs(2),
             pause: Duration::from_secs(1),
         }
     }

@@ -179,6 +179,9 @@ impl World {
         if self.chance(20) {
             return Event::Ended(task, How::Signalled(11));
         }
+        if self.chance(20) {
+            return Event::Ended(task, How::Signalled(15));
+        }
         let status = if self.chance(4) { self.random.u8(..) } else { 0 };
         if process.kept {
             self.seen_ends.insert(task, (process.attempt, status));
@@ -255,6 +258,7 @@ impl World {
                 }
                 self.saving.insert(task);
             }
+            Action::Unsaved(_) => {}
             Action::Terminate(task) => {
                 self.ended_by_farm.insert(task);
                 if self.chance(2) && self.processes.remove(&task).is_some() {
@@ -405,4 +409,25 @@ fn a_second_interrupt_waits_for_no_records() {
     }
     let outcome = Outcome { left: 10, interrupted: true, ..Outcome::default() };
     assert_eq!(farm.step(Duration::ZERO, Event::Interrupt), [Action::Finish(outcome)]);
+}
+
+/// A reboot ends every process at once: the tasks' ends come before the word of it.
+#[test]
+fn what_ends_with_everything_else_goes_on() {
+    let of = |how| {
+        let mut farm = Farm::new(Settings { slots: 1, ..Settings::default() }, 1, [], []);
+        farm.step(Duration::ZERO, Event::Clock);
+        assert_eq!(farm.step(Duration::ZERO, Event::Ended(Task(1), how)), []);
+        farm
+    };
+    for how in [How::Signalled(15), How::Signalled(9), How::Exited(128 + 15), How::Exited(129)] {
+        let outcome = Outcome { left: 1, interrupted: true, ..Outcome::default() };
+        let stopped = of(how).step(Duration::from_secs(1), Event::Interrupt);
+        assert_eq!(stopped, [Action::Finish(outcome)], "{how:?}");
+
+        let mut alone = of(how);
+        assert_eq!(alone.deadline(), Some(Duration::from_secs(2)));
+        let own = alone.step(Duration::from_secs(2), Event::Clock);
+        assert!(matches!(own[..], [Action::Record(Entry::Ended(_)), Action::Finish(_)]), "{how:?}");
+    }
 }

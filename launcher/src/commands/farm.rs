@@ -38,7 +38,7 @@ fn run(context: &Context, arguments: FarmRunArguments) -> Result<u8, Failure> {
     let resume = resume_command(context.asked_dir.as_deref(), folder.name());
     if !quiet {
         let number = folder.record().tasks;
-        eprintln!("ckptd: run {} of {number} tasks", folder.name());
+        farm::say(&format!("run {} of {number} tasks", folder.name()));
     }
     farm::guard(&Charge { folder: &folder, settings: &settings, quiet, resume })
 }
@@ -61,6 +61,7 @@ fn make(
     let directory = std::env::current_dir();
     let directory = directory.map_err(|error| Failure::of("find the working directory", error))?;
     let stem = farm::stem(words).and_then(|stem| stem.to_str()).unwrap_or_default();
+    farm::check_results(settings.results.as_deref())?;
     let draft = Draft::new(&context.state, name, stem)?;
     match farm::collect(words, draft.path())? {
         Collected::Usage(reason) => Err(Failure::Usage(format!("wrong usage: {reason}"))),
@@ -135,10 +136,18 @@ fn ls(context: &Context, list: ListArguments) -> Result<(), Failure> {
 
 fn rm(context: &Context, wanted: &[String]) -> Result<(), Failure> {
     // All are found before the first is removed, so that a slip removes none.
-    let runs: Result<Vec<FarmFolder>, _> =
-        wanted.iter().map(|name| FarmFolder::find(&context.state, name)).collect();
-    for run in runs? {
+    let mut runs = Vec::new();
+    for name in wanted {
+        // What was never completed is none.
+        if !FarmFolder::remove_left(&context.state, name)? {
+            runs.push(FarmFolder::find(&context.state, name)?);
+        }
+    }
+    for run in runs {
         let _lock = run.lock()?;
+        // Where everything was killed, tasks may have lived on, which nobody would find any more.
+        farm::end_left(run.path())
+            .map_err(farm::FarmError::process("end what is left of the run"))?;
         std::fs::remove_dir_all(run.path())
             .map_err(|error| Failure::of(format!("remove {}", run.path().display()), error))?;
     }

@@ -127,7 +127,11 @@ pub fn apply(
     settings.sort_by_key(|setting| std::cmp::Reverse(configuration.nearness(&setting.source)));
     let (mut given, command) = given(root, &path, &arguments);
     let mut more: Vec<OsString> = Vec::new();
+    let is_settled = is_settled(&path, &given);
     for setting in settings {
+        if is_settled && !NEVER_SETTLED.contains(&setting.key.id.as_str()) {
+            continue;
+        }
         if !is_said_otherwise(command, &setting.key.id, &given) {
             more.extend(as_arguments(&setting));
             given.insert(setting.key.id);
@@ -135,6 +139,14 @@ pub fn apply(
     }
     arguments.splice(after..after, more);
     Ok(arguments)
+}
+
+/// Options that are no settings of a run.
+const NEVER_SETTLED: [&str; 2] = ["dir", "quiet"];
+
+/// Whether this goes on with a run that has settings of its own: what is configured is for new ones.
+fn is_settled(path: &[String], given: &BTreeSet<String>) -> bool {
+    path == ["farm", "run"] && given.contains("resume")
 }
 
 /// What the command line says of the options of a command, and that command.

@@ -59,11 +59,13 @@ pub struct FarmLock {
     _file: Flock<File>,
 }
 
-/// A folder that is being filled: without a record it is no run. Dropping it removes it.
+/// A folder that is being filled: without a record it is no run. Dropping it removes it. Its lock is held until there is
+/// one: without that, it was left by a kill.
 #[derive(Debug)]
 pub struct Draft {
     path: PathBuf,
     name: String,
+    _lock: FarmLock,
 }
 
 impl Draft {
@@ -88,8 +90,15 @@ impl Draft {
         for number in 1..=MAX_RUNS {
             let name = asked.map_or_else(|| format!("{stem}-{number}"), str::to_owned);
             let path = folder.join(&name);
+            // Whoever was about to make it may have been killed.
+            remove_left(&path);
             match builder.create(&path) {
-                Ok(()) => return Ok(Self { path, name }),
+                Ok(()) => match lock(&path, &name) {
+                    Ok(_lock) if path.join(LOCK).exists() => return Ok(Self { path, name, _lock }),
+                    // Another one was about to make it, and has taken this for what was left.
+                    Ok(_) | Err(_) if asked.is_some() => return Err(FarmError::NameTaken(name)),
+                    Ok(_) | Err(_) => {}
+                },
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(FarmError::io("create", &path)(error));
                 }
@@ -140,7 +149,45 @@ impl Drop for Draft {
     }
 }
 
+/// Removes a run's folder that was never completed, unless it is being filled; whether there was one.
+fn remove_left(path: &Path) -> bool {
+    if path.join(RECORD).exists() {
+        return false;
+    }
+    let file = match OpenOptions::new().write(true).open(path.join(LOCK)) {
+        Ok(file) => file,
+        // It is empty, or was left before there was a lock.
+        Err(_) => return fs::remove_dir(path).is_ok(),
+    };
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(_lock) if !path.join(RECORD).exists() => fs::remove_dir_all(path).is_ok(),
+        _ => false,
+    }
+}
+
+fn lock(folder: &Path, name: &str) -> Result<FarmLock, FarmError> {
+    let path = folder.join(LOCK);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.map_err(FarmError::io("open", &path))?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(file) => Ok(FarmLock { _file: file }),
+        Err((_, Errno::EWOULDBLOCK)) => Err(FarmError::Running(name.to_owned())),
+        Err((_, errno)) => Err(FarmError::io("lock", &path)(errno.into())),
+    }
+}
+
 impl FarmFolder {
+    /// Removes what was left of a run of that name that was never completed; whether there was something.
+    ///
+    /// # Errors
+    /// Where the folder of runs can't be found.
+    pub fn remove_left(state: &StateDir, name: &str) -> Result<bool, FarmError> {
+        if check_name(name).is_err() {
+            return Ok(false);
+        }
+        Ok(remove_left(&state.passing_through()?.path().join(FARMS).join(name)))
+    }
+
     /// Opens a run's folder.
     ///
     /// # Errors
@@ -281,15 +328,7 @@ impl FarmFolder {
     /// # Errors
     /// [`FarmError::Running`] where another process holds it.
     pub fn lock(&self) -> Result<FarmLock, FarmError> {
-        let path = self.path.join(LOCK);
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = file.map_err(FarmError::io("open", &path))?;
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(file) => Ok(FarmLock { _file: file }),
-            Err((_, Errno::EWOULDBLOCK)) => Err(FarmError::Running(self.name().to_owned())),
-            Err((_, errno)) => Err(FarmError::io("lock", &path)(errno.into())),
-        }
+        lock(&self.path, self.name())
     }
 
     /// Whether a process runs it.

@@ -13,6 +13,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// What is passed on to the worker.
 const PASSED_ON: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
@@ -43,6 +44,7 @@ pub fn run(charge: &Charge<'_>) -> Result<u8, Failure> {
         heard.add(signal);
     }
     let failed = |error: std::io::Error| Failure::of(format!("run {name}"), error);
+    mind_children().map_err(failed)?;
     heard.thread_block().map_err(|errno| failed(errno.into()))?;
     nix::sys::prctl::set_child_subreaper(true).map_err(|errno| failed(errno.into()))?;
     let worker = start(charge).map_err(failed)?;
@@ -62,6 +64,12 @@ pub fn run(charge: &Charge<'_>) -> Result<u8, Failure> {
         }
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Who has started this process may have ignored SIGCHLD: then nobody is told of a child's end, nor how it has ended. A
+/// handler changes that, also for all that is started from here.
+fn mind_children() -> std::io::Result<()> {
+    signal_hook::flag::register(Signal::SIGCHLD as i32, Arc::default()).map(drop)
 }
 
 fn start(charge: &Charge<'_>) -> std::io::Result<Pid> {

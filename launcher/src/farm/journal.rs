@@ -9,6 +9,7 @@ use super::tasks::Tasks;
 use ckptd_farm::{Entry, Task, Try, Verdict};
 use coordinator::Journal;
 use coordinator::log::LogError;
+use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -51,6 +52,17 @@ pub struct Standing {
     pub failed: u32,
 }
 
+/// Refuses a folder that has another run's results.
+///
+/// # Errors
+/// [`FarmError::OtherResults`].
+pub fn check_results(results: Option<&Path>) -> Result<(), FarmError> {
+    match results.filter(|results| results.join(RESULTS).exists()) {
+        Some(results) => Err(FarmError::OtherResults(results.to_owned())),
+        None => Ok(()),
+    }
+}
+
 /// Reads a journal without changing it.
 ///
 /// # Errors
@@ -84,6 +96,8 @@ pub struct Recorder {
     opened: Line,
     results: File,
     results_length: u64,
+    /// The folder of what tasks have written.
+    folder: PathBuf,
     /// What is not durable yet.
     pending: VecDeque<Line>,
     /// How many of them are in the journal.
@@ -107,8 +121,8 @@ impl Recorder {
         let opened = Line::Opened { format: FORMAT, tasks: number };
         let is_new = !path.exists();
         let results_file = results.join(RESULTS);
-        if is_new && results_file.exists() {
-            return Err(FarmError::OtherResults(results.to_owned()));
+        if is_new {
+            check_results(Some(results))?;
         }
         let (journal, lines) = open_journal(path, &opened)?;
         match lines.first() {
@@ -131,6 +145,7 @@ impl Recorder {
             opened,
             results: file,
             results_length: length,
+            folder: results.to_owned(),
             pending: VecDeque::new(),
             written: 0,
             listed: 0,
@@ -150,10 +165,9 @@ impl Recorder {
 
     fn write(&mut self, tasks: &Tasks) -> Result<(), FarmError> {
         while let Some(line) = self.pending.get(self.written) {
-            let written = self.journal.write(line);
+            let written = self.journal.write_alone(line);
             if let Err(error) = written {
-                // What was not durable is out of the journal again.
-                self.written = 0;
+                // Those before it stay: their ends are told already.
                 return Err(of_log(&self.path)(error));
             }
             self.written += 1;
@@ -176,10 +190,8 @@ impl Recorder {
     /// # Errors
     /// Where it still can't.
     pub fn retry(&mut self, tasks: &Tasks) -> Result<(), FarmError> {
-        if self.written == 0 {
-            // It takes nothing any more if it could not even be cut off.
-            self.journal = open_journal(&self.path, &self.opened)?.0;
-        }
+        // It takes nothing any more if a line could not even be cut off.
+        self.journal = open_journal(&self.path, &self.opened)?.0;
         self.write(tasks)?;
         self.sync()
     }
@@ -194,6 +206,8 @@ impl Recorder {
     /// # Errors
     /// Where that fails.
     pub fn sync(&mut self) -> Result<(), FarmError> {
+        // Before that is durable by which a task is never run again.
+        self.sync_outputs().map_err(FarmError::io("make durable what is in", &self.folder))?;
         if let Err(error) = self.journal.sync() {
             self.written = 0;
             return Err(of_log(&self.path)(error));
@@ -204,6 +218,36 @@ impl Recorder {
         self.listed -= done;
         self.synced_at = Instant::now();
         Ok(())
+    }
+}
+
+/// The most tasks whose files are made durable one by one.
+const FEW: usize = 8;
+
+impl Recorder {
+    /// What the tasks have written of which ends are pending, and results.
+    fn sync_outputs(&self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let folder = File::open(&self.folder)?;
+        if self.pending.len() > FEW {
+            return nix::unistd::syncfs(&folder).map_err(io::Error::from);
+        }
+        for line in &self.pending {
+            let Line::Ended { entry: Entry::Ended(tried), .. } = line else { continue };
+            for stream in ["out", "err"] {
+                let path = self.folder.join(format!("{}.{stream}", tried.task.0));
+                // Others may write in the folder.
+                let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+                // Whoever has removed it, or made it another's, does without it.
+                if let Ok(file) = File::options().read(true).custom_flags(flags).open(path) {
+                    file.sync_data()?;
+                }
+            }
+        }
+        self.results.sync_data()?;
+        folder.sync_all()
     }
 }
 
@@ -230,7 +274,12 @@ fn of_log(path: &Path) -> impl FnOnce(LogError) -> FarmError {
 /// Writes the results of all tasks that have ended, each once, in the place of what is there; the file for more of them.
 fn list_all(path: &Path, lines: &[Line], tasks: &Tasks) -> io::Result<(File, u64)> {
     let draft = protocol::durable::draft_of(path);
-    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    // Others may write in the folder: what they have put there is not followed.
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = File::options().append(true).create_new(true).mode(0o600).open(&draft)?;
     let mut writer = BufWriter::new(file);
     let mut length = 0;
     let mut seen: HashSet<Task> = HashSet::new();
@@ -242,10 +291,13 @@ fn list_all(path: &Path, lines: &[Line], tasks: &Tasks) -> io::Result<(File, u64
             length += text.len() as u64;
         }
     }
-    writer.flush()?;
-    drop(writer);
+    let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_data()?;
     fs::rename(&draft, path)?;
-    Ok((File::options().append(true).open(path)?, length))
+    if let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok((file, length))
 }
 
 /// The line of a result; empty for what is none.

@@ -1,6 +1,7 @@
 //! Many tasks on this machine, each of which ends once. `ckptd_farm` decides; this does what it says.
 //!
 //! - `template`: commands made of values.
+//! - `quoting`: where in a command values may stand.
 //! - `folder`: the folder of a run.
 //! - `tasks`: the commands, in a file.
 //! - `journal`: what has ended, and the results for the user.
@@ -10,26 +11,36 @@
 mod folder;
 mod guard;
 mod journal;
+mod quoting;
 mod tasks;
 mod template;
 mod worker;
 
 pub use folder::{Draft, FarmFolder};
 pub use guard::{Charge, run as guard};
+pub use journal::check_results;
 pub use tasks::{Collected, collect};
 pub use template::stem;
+pub use worker::processes::end_left;
 pub use worker::work;
 
 use crate::failure::Failure;
 use crate::jobs::JobError;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use template::TemplateError;
 use thiserror::Error;
 
 /// In the environment of all that a run starts: the run's folder.
 const MARK: &str = "CKPTD_FARM";
 /// In the environment of a task: its number.
 const TASK: &str = "CKPTD_FARM_TASK";
+
+/// Says something on standard error. A terminal that is gone, or a pipe that nobody reads, must not end a run:
+/// `eprintln!` would panic.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "ckptd: {text}");
+}
 
 /// What can be wrong with a run; the text fits after "failed to ...".
 #[derive(Debug, Error)]
@@ -104,13 +115,18 @@ impl FarmError {
         move |source| FarmError::Io { action, path, source }
     }
 
-    fn process<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> FarmError {
+    pub fn process<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> FarmError {
         move |source| FarmError::Process { action, source: source.into() }
     }
 }
 
 impl From<FarmError> for Failure {
     fn from(error: FarmError) -> Self {
-        Failure::Failed(error.to_string())
+        match error {
+            FarmError::Template(TemplateError::Quoted(_) | TemplateError::NoList { .. }) => {
+                Failure::Usage(format!("wrong usage: {error}"))
+            }
+            error => Failure::Failed(error.to_string()),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Commands that are made of a template and values, as GNU parallel does it.
 
+use super::quoting::Quoting;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -25,6 +26,19 @@ pub enum TemplateError {
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
+    },
+    /// A value would not be one word of the command's.
+    #[error(
+        "{0} is quoted already: leave the quotes out; nor can it stand in a comment, in backquotes, in arithmetic or behind '<<'"
+    )]
+    Quoted(String),
+    /// A place is for a list's value that there is not.
+    #[error("there is no list {which}, but {lists}")]
+    NoList {
+        /// Which list is meant.
+        which: usize,
+        /// How many there are.
+        lists: usize,
     },
     /// There would be more tasks than anybody waits for.
     #[error("there are more than {0} combinations of the values")]
@@ -97,7 +111,13 @@ impl Combined {
             return Err(TemplateError::TooMany(most));
         }
         let text: Vec<&[u8]> = words[..first].iter().map(|word| word.as_bytes()).collect();
-        Ok(Some(Self { template: Template::of(&text.join(&b' ')), lists }))
+        let template = Template::of(&text.join(&b' '))?;
+        match template.highest() {
+            which if which > lists.len() => {
+                Err(TemplateError::NoList { which, lists: lists.len() })
+            }
+            _ => Ok(Some(Self { template, lists })),
+        }
     }
 
     /// Gives each command, the last list's values changing first.
@@ -142,31 +162,53 @@ fn lines(path: &Path) -> Result<Vec<Vec<u8>>, TemplateError> {
 
 impl Template {
     /// A text with places in braces; without any, the values come at its end.
-    fn of(text: &[u8]) -> Self {
+    ///
+    /// # Errors
+    /// Where a value would not be one word.
+    fn of(text: &[u8]) -> Result<Self, TemplateError> {
+        let mut quoting = Quoting::of(text);
         let mut parts = Vec::new();
         let mut plain = Vec::new();
         let mut rest = text;
+        let quoted = |place: &[u8]| TemplateError::Quoted(String::from_utf8_lossy(place).into());
         while let Some((first, after)) = rest.split_first() {
             let place =
                 (*first == b'{').then(|| after.iter().position(|byte| *byte == b'}')).flatten();
             match place.and_then(|end| Some((part(after.get(..end)?)?, after.get(end + 1..)?))) {
                 Some((part, behind)) => {
+                    if matches!(part, Part::Value(..)) && !quoting.is_plain() {
+                        return Err(quoted(&rest[..rest.len() - behind.len()]));
+                    }
+                    quoting.value();
                     parts.push(Part::Text(std::mem::take(&mut plain)));
                     parts.push(part);
                     rest = behind;
                 }
                 None => {
-                    plain.push(*first);
-                    rest = after;
+                    let (passed, behind) = rest.split_at(quoting.pass(rest).clamp(1, rest.len()));
+                    plain.extend_from_slice(passed);
+                    rest = behind;
                 }
             }
         }
         parts.push(Part::Text(plain));
         if !parts.iter().any(|part| matches!(part, Part::Value(..))) {
+            if !quoting.is_plain() {
+                return Err(quoted(b"the place for the values, which is the command's end,"));
+            }
             parts.push(Part::Text(b" ".to_vec()));
             parts.push(Part::Value(None, Piece::Whole));
         }
-        Self { parts }
+        Ok(Self { parts })
+    }
+
+    /// The highest number of a list.
+    fn highest(&self) -> usize {
+        let which = |part: &Part| match part {
+            Part::Value(Some(which), _) => *which,
+            _ => 0,
+        };
+        self.parts.iter().map(which).max().unwrap_or(0)
     }
 
     fn fill(&self, number: u64, values: &[&[u8]]) -> Vec<u8> {
@@ -304,13 +346,53 @@ mod tests {
     #[test]
     fn values_are_words_and_nothing_else() {
         let hostile = ["a b", "$(id)", "it's", "", "*", "a\nb", "~", "x;y", "#", "\\"];
-        for (value, command) in
-            hostile.iter().zip(commands(&[&["printf %s {}", ":::"][..], &hostile].concat()))
-        {
-            let said =
-                std::process::Command::new("/bin/sh").arg("-c").arg(&command).output().unwrap();
-            assert_eq!(String::from_utf8(said.stdout).unwrap(), *value, "{command}");
+        let templates = [
+            "printf %s {}",
+            "printf '%s' {} # it's \"",
+            "# it's\nprintf \"%s\" {}",
+            "x=\"$(printf %s. {})\"; printf %s \"${x%.}\"",
+            "a=${b}'\"'\\'\"'\"; (printf %s {})",
+            "i=$((1+(2)));x=`printf %s '\\`'`; y=\"$((i+1))`printf 'a'`\"; printf %s {}",
+            "printf %s",
+        ];
+        for template in templates {
+            for (value, command) in
+                hostile.iter().zip(commands(&[&[template, ":::"][..], &hostile].concat()))
+            {
+                let said =
+                    std::process::Command::new("/bin/sh").arg("-c").arg(&command).output().unwrap();
+                assert_eq!(String::from_utf8(said.stdout).unwrap(), *value, "{command}");
+            }
         }
+    }
+
+    #[test]
+    fn no_value_stands_where_it_would_not_be_a_word() {
+        let refused = [
+            "echo '{}'",
+            "echo \"{}\"",
+            "sh -c 'x {1.}'",
+            "echo # {}",
+            "echo # it's\necho '{}'",
+            "echo \"$(echo \"{}\")\"",
+            "echo \"${x:-\"{}\"}\"",
+            "echo `echo {}`",
+            "cat <<E\n{}\nE",
+            "echo $(({}))",
+            "echo \"$(({}))\"",
+            "echo ${1}",
+            "echo 'it",
+            "echo #",
+            "echo \\",
+        ];
+        for template in refused {
+            let words = [template, ":::", "1"].map(OsString::from);
+            let found = Combined::of(&words, 10);
+            assert!(matches!(found, Err(TemplateError::Quoted(_))), "{template}: {found:?}");
+        }
+        let words = ["t {3}", ":::", "1", ":::", "2"].map(OsString::from);
+        let found = Combined::of(&words, 10);
+        assert!(matches!(found, Err(TemplateError::NoList { which: 3, lists: 2 })), "{found:?}");
     }
 
     #[test]

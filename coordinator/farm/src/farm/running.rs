@@ -15,6 +15,8 @@ pub(super) enum State {
     Saving { until: Duration },
     /// It has one, and is about to end for that reason.
     Saved,
+    /// It has ended as by somebody who ends everything. Without an interrupt until then, that was its own end.
+    Doubted { until: Duration, how: How },
     /// It is being ended. `asked`: by a signal that it may handle, until it is killed at that time.
     Ending { asked: bool, kill_at: Option<Duration> },
 }
@@ -61,7 +63,7 @@ impl Running {
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self.state {
             State::Runs => self.timeout_at.into_iter().chain(self.keep_at).min(),
-            State::Saving { until } => Some(until),
+            State::Saving { until } | State::Doubted { until, .. } => Some(until),
             State::Saved => None,
             State::Ending { kill_at, .. } => kill_at,
         }

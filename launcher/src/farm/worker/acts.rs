@@ -26,6 +26,7 @@ impl Worker {
             Action::Restore(task, attempt) => events.extend(self.restore(task, attempt)),
             Action::Keep(task) => events.extend(self.keep(task)),
             Action::Save(task) => events.extend(self.save(task)),
+            Action::Unsaved(task) => self.not_saved(task, "it takes too long"),
             Action::Terminate(task) => self.terminate(task),
             Action::Kill(task) => self.kill(task),
             Action::Forget(task, attempt) => self.forget(task, attempt),
@@ -50,6 +51,10 @@ impl Worker {
     }
 
     fn begin(&mut self, task: Task, attempt: Attempt) -> Option<Event> {
+        if !self.recordable {
+            // The step that wants it has not heard of that yet.
+            return Some(Event::NotNow(task));
+        }
         if !self.outputs.has_room() {
             let folder = self.outputs.folder().display().to_string();
             self.progress
@@ -86,6 +91,9 @@ impl Worker {
     }
 
     fn restore(&mut self, task: Task, attempt: Attempt) -> Option<Event> {
+        if !self.recordable {
+            return Some(Event::NotNow(task));
+        }
         match self.jobs.restart(task, attempt) {
             Ok(keeper) => {
                 self.roles.insert(keeper.pid, Role::Restored(task));
@@ -130,7 +138,9 @@ impl Worker {
             Some(keeper) => self.jobs.save(task, keeper, self.tell.clone()),
             None => Err(io::ErrorKind::NotFound.into()),
         });
-        asked.is_err().then_some(Event::Saved(task, false))
+        let error = asked.err()?;
+        self.not_saved(task, &error.to_string());
+        Some(Event::Saved(task, false))
     }
 
     fn terminate(&mut self, task: Task) {
@@ -174,8 +184,24 @@ impl Worker {
             }
             other => {
                 self.keepers.extend(other.map(|keeper| (task, keeper)));
-                self.jobs.forget(task, attempt);
+                self.forget_once_durable(task, attempt);
             }
+        }
+    }
+
+    /// Removes the job of a try once it is durable how that has ended: until then it is all that there is of the task.
+    pub(super) fn forget_once_durable(&mut self, task: Task, attempt: Attempt) {
+        self.over.push((task, attempt));
+        self.forget_over();
+    }
+
+    /// Removes the jobs that are of no use any more, if all that was recorded is durable.
+    pub(super) fn forget_over(&mut self) {
+        if !self.recordable || self.recorder.due().is_some() {
+            return;
+        }
+        for (task, attempt) in std::mem::take(&mut self.over) {
+            self.jobs.forget(task, attempt);
         }
     }
 }

@@ -7,10 +7,12 @@ use super::Message;
 use super::processes::pid_of;
 use crate::INNER_CALL;
 use crate::client::launcher;
-use crate::farm::{FarmFolder, MARK};
+use crate::farm::{FarmFolder, MARK, say};
+use crate::interrupts::Interrupts;
 use crate::jobs::{self, JobFolder, StateDir};
 use ckpt_store::{Checkpoint, Damage};
 use ckptd_farm::{Attempt, Found, How, Task, What};
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 use protocol::agent::ExitKind;
 use protocol::cluster::client::{Answer, Ask};
@@ -131,7 +133,7 @@ impl Jobs {
     /// # Errors
     /// Where that can't be read.
     pub fn found(&self) -> Result<Vec<Found>, jobs::JobError> {
-        let all = self.state()?.jobs(|error| eprintln!("ckptd: warning: failed to {error}"))?;
+        let all = self.state()?.jobs(|error| say(&format!("warning: failed to {error}")))?;
         let found = all.iter().filter_map(|job| {
             let (task, attempt) = of_name(job.name())?;
             Some(Found { task, attempt, what: what_is_left(job) })
@@ -147,7 +149,10 @@ impl Jobs {
         let name = job_name(task, attempt);
         let pid = pid.to_string();
         let words = ["adopt", "--quiet", "--interval", &self.interval, "--name", &name, &pid];
-        self.start(task, attempt, &words)
+        // What ends everything ends the task, too, or lets it take its time; until then there is a checkpoint to be had.
+        let mut never = SigSet::empty();
+        never.add(Signal::SIGTERM);
+        self.start(task, attempt, &words, never)
     }
 
     /// Brings a task back from its newest checkpoint.
@@ -157,12 +162,23 @@ impl Jobs {
     pub fn restart(&self, task: Task, attempt: Attempt) -> io::Result<Keeper> {
         let history = self.job(task, attempt).and_then(|job| jobs::load(&job).ok());
         let starts = history.map_or(0, |history| history.starts());
-        let keeper =
-            self.start(task, attempt, &["restart", "--quiet", &job_name(task, attempt)])?;
+        let keeper = self.start(
+            task,
+            attempt,
+            &["restart", "--quiet", &job_name(task, attempt)],
+            SigSet::empty(),
+        )?;
         Ok(Keeper { starts, ..keeper })
     }
 
-    fn start(&self, task: Task, attempt: Attempt, words: &[&str]) -> io::Result<Keeper> {
+    /// `never`: signals that do not come to it.
+    fn start(
+        &self,
+        task: Task,
+        attempt: Attempt,
+        words: &[&str],
+        never: SigSet,
+    ) -> io::Result<Keeper> {
         let path = self.said.join(job_name(task, attempt));
         let said = File::options().append(true).create(true).mode(0o600).open(&path)?;
         let read = said.metadata()?.len();
@@ -170,7 +186,7 @@ impl Jobs {
         command.arg0("ckptd").arg("--dir").arg(&self.folder).args(words).process_group(0);
         command.env(INNER_CALL, "1").env(MARK, &self.run).current_dir(&self.working_directory);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
-        let child = command.spawn()?;
+        let child = Interrupts::spawn_with(never, &mut command)?;
         let said = Said { path, read };
         Ok(Keeper { pid: pid_of(&child), attempt, starts: 0, gone: Arc::default(), said })
     }
@@ -218,8 +234,13 @@ impl Jobs {
             keeper,
             |job| Ask::Stop { job, checkpoint: true },
             move |answer| {
-                let is_saved = matches!(answer, Ok(Answer::Ended { checkpoint: Some(_), .. }));
-                let _ = tell.send(Message::Saved(task, is_saved));
+                let saved = match answer {
+                    Ok(Answer::Ended { checkpoint: Some(_), .. }) => Ok(()),
+                    Ok(Answer::Failed { reason, .. }) => Err(reason),
+                    Ok(_) | Err(None) => Err("there was none when it ended".to_owned()),
+                    Err(Some(error)) => Err(error.to_string()),
+                };
+                let _ = tell.send(Message::Saved(task, saved));
             },
         )
     }
@@ -258,7 +279,12 @@ impl Jobs {
             // What there is of an end is of an earlier time.
             return None;
         }
-        Some(match history.end()?.status? {
+        let end = history.end()?;
+        if end.asked {
+            // Somebody has ended it: not by the farm's word, or that would be known.
+            return Some(How::Signalled(Signal::SIGTERM as i32));
+        }
+        Some(match end.status? {
             ExitKind::Exited(status) => How::Exited(status),
             ExitKind::Signalled(signal) => How::Signalled(signal),
         })
@@ -268,7 +294,7 @@ impl Jobs {
     pub fn forget(&self, task: Task, attempt: Attempt) {
         if let Some(job) = self.job(task, attempt) {
             if let Err(error) = fs::remove_dir_all(job.path()) {
-                eprintln!("ckptd: warning: failed to remove {}: {error}", job.path().display());
+                say(&format!("warning: failed to remove {}: {error}", job.path().display()));
             }
         }
         // It tells of what is over.
@@ -290,8 +316,11 @@ fn what_is_left(job: &JobFolder) -> What {
     match history.end() {
         // Nobody has ended it, and it says how it went.
         Some(end) if !end.asked => match end.status {
-            Some(ExitKind::Exited(status)) => return What::End(status),
-            Some(ExitKind::Signalled(_)) | None => {}
+            // Whoever has ended everything has ended the task, too.
+            Some(ExitKind::Exited(status)) if !How::Exited(status).may_be_a_stop() => {
+                return What::End(status);
+            }
+            _ => {}
         },
         _ => {}
     }

@@ -16,7 +16,7 @@ mod reap;
 
 use super::journal::{Failed, Recorder};
 use super::tasks::Tasks;
-use super::{FarmError, FarmFolder};
+use super::{FarmError, FarmFolder, say};
 use crate::EXIT_FAILED;
 use crate::cli::{CheckpointSetting, FarmSettings, HaltSetting};
 use crate::failure::Failure;
@@ -38,6 +38,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 const DEADLY: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 /// How often those are looked at that nothing else tells of.
 const LOOK: Duration = Duration::from_secs(1);
+/// Who ends everything tells the worker and its guard, which passes it on: that is one interrupt.
+const ECHO: Duration = Duration::from_secs(1);
 /// How long nothing is looked at where nothing has to be done.
 const REST: Duration = Duration::from_secs(3600);
 /// How long processes that keep tasks may take to end when the tasks have.
@@ -53,7 +55,7 @@ pub enum Message {
     /// A checkpoint could not be taken.
     NoCheckpoint(Task, String),
     /// What a last checkpoint has come to.
-    Saved(Task, bool),
+    Saved(Task, Result<(), String>),
 }
 
 /// What a process is.
@@ -92,6 +94,8 @@ struct Worker {
     keepers: BTreeMap<Task, Keeper>,
     /// How many processes are leaving.
     leaving: usize,
+    /// Tries whose jobs are to be removed.
+    over: Vec<(Task, Attempt)>,
     tell: UnboundedSender<Message>,
     recordable: bool,
     output_limit: Option<u64>,
@@ -99,6 +103,7 @@ struct Worker {
     progress: Progress,
     failed: Failed,
     interrupted_by: Option<Signal>,
+    interrupted_at: Instant,
     outcome: Option<Outcome>,
 }
 
@@ -120,10 +125,8 @@ pub fn work(
         .map_err(|error| Failure::of("read the settings of the run", error))?;
     let left = processes::end_left(folder.path());
     if left.map_err(FarmError::process("end what is left of the run"))? > 0 {
-        eprintln!(
-            "ckptd: tasks of the run {} were left over from before; they were ended",
-            folder.name()
-        );
+        let name = folder.name();
+        say(&format!("tasks of the run {name} were left over from before; they were ended"));
     }
     folder.change(settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -197,12 +200,14 @@ impl Worker {
             live: BTreeMap::new(),
             keepers: BTreeMap::new(),
             leaving: 0,
+            over: Vec::new(),
             tell,
             recordable: true,
             output_limit: settings.output_limit,
             looked_at: Instant::now(),
             failed: Failed::default(),
             interrupted_by: None,
+            interrupted_at: Instant::now(),
             outcome: None,
         })
     }
@@ -265,17 +270,38 @@ impl Worker {
         match message {
             Message::Signal(signal) => {
                 let is_first = self.interrupted_by.is_none();
+                let is_echo = self.interrupted_by == Some(Signal::SIGTERM)
+                    && signal == Signal::SIGTERM
+                    && self.interrupted_at.elapsed() < ECHO;
+                if is_echo {
+                    return;
+                }
                 self.interrupted_by.get_or_insert(signal);
-                if is_first && self.farm.running() > 0 {
+                self.interrupted_at = Instant::now();
+                let has_tasks = self.farm.running() > 0;
+                // Before anything is said: a terminal may take its time.
+                self.feed(Event::Interrupt);
+                if is_first && has_tasks {
                     self.progress.say(
                         "tasks are being ended, with last checkpoints; once more ends them at once",
                     );
                 }
-                self.feed(Event::Interrupt);
             }
             Message::NoCheckpoint(task, reason) => self.no_checkpoint(task, &reason),
-            Message::Saved(task, is_saved) => self.feed(Event::Saved(task, is_saved)),
+            Message::Saved(task, saved) => {
+                let is_saved = saved.is_ok();
+                let lives = self.live.contains_key(&task);
+                self.feed(Event::Saved(task, is_saved));
+                // What has ended meanwhile needs none.
+                if let (Err(reason), true) = (saved, lives) {
+                    self.not_saved(task, &reason);
+                }
+            }
         }
+    }
+
+    fn not_saved(&mut self, task: Task, reason: &str) {
+        self.progress.warn(&format!("no last checkpoint of task {}: {reason}", task.0));
     }
 
     fn no_checkpoint(&mut self, task: Task, reason: &str) {
@@ -287,6 +313,7 @@ impl Worker {
         if self.recordable && self.recorder.due().is_some_and(|due| due <= Instant::now()) {
             let synced = self.recorder.sync();
             self.recorded(synced);
+            self.forget_over();
         }
         if self.outcome.is_some() || self.looked_at.elapsed() < LOOK {
             return;
@@ -294,6 +321,7 @@ impl Worker {
         self.looked_at = Instant::now();
         if !self.recordable && self.recorder.retry(&self.tasks).is_ok() {
             self.recordable = true;
+            self.forget_over();
             self.progress.say("results can be written again");
             self.feed(Event::Recordable(true));
         }
@@ -333,11 +361,13 @@ impl Worker {
         let left_behind = processes::end_all();
         self.progress.end();
         let is_recorded = self.recordable && synced.is_ok();
+        self.recordable = is_recorded;
+        self.forget_over();
         if let Err(error) = synced {
-            eprintln!("ckptd: failed to {error}");
+            say(&format!("failed to {error}"));
         }
         if !is_recorded {
-            eprintln!("ckptd: ends of tasks could not be recorded; those tasks will be run again");
+            say("ends of tasks could not be recorded; those tasks will be run again");
         }
         let left_behind =
             left_behind.map_err(FarmError::process("end what is left of the tasks"))?;
@@ -354,7 +384,7 @@ impl Worker {
 
     fn tell_end(&self, outcome: &Outcome, left_behind: usize, resume: &str, quiet: bool) {
         for line in self.failed.lines(&self.tasks) {
-            eprintln!("ckptd: {line}");
+            say(&line);
         }
         if left_behind > 0 {
             let number = text_of(
@@ -362,7 +392,7 @@ impl Worker {
                 "process that tasks had left behind was",
                 "processes that tasks had left behind were",
             );
-            eprintln!("ckptd: {number} ended");
+            say(&format!("{number} ended"));
         }
         let over = outcome.right + outcome.failed;
         if !quiet {
@@ -371,15 +401,13 @@ impl Worker {
                 failed => format!(", {failed} of them not with status 0"),
             };
             let folder = self.outputs.folder().display();
-            eprintln!(
-                "ckptd: {over} of {} tasks have ended{failed}; results are in {folder}",
-                self.folder.record().tasks
-            );
+            let all = self.folder.record().tasks;
+            say(&format!("{over} of {all} tasks have ended{failed}; results are in {folder}"));
         }
         let left = outcome.left + outcome.stuck;
         if left > 0 {
             let left = text_of(left as usize, "task is", "tasks are");
-            eprintln!("ckptd: {left} left; '{resume}' goes on");
+            say(&format!("{left} left; '{resume}' goes on"));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the user sees while tasks run, and at the end.
 
+use crate::farm::say;
 use ckptd_farm::Outcome;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::HashSet;
@@ -41,7 +42,7 @@ impl Progress {
 
     /// Says something.
     pub fn say(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("ckptd: {text}"));
+        self.bar.suspend(|| say(text));
     }
 
     /// Warns of something, once.

@@ -41,7 +41,7 @@ impl Worker {
             Some(Role::Keeper(task)) => self.keeper_ended(task, how),
             Some(Role::Leaving(task, attempt)) => {
                 self.leaving -= 1;
-                self.jobs.forget(task, attempt);
+                self.forget_once_durable(task, attempt);
             }
             // What a task had left behind became this process's child.
             None => {}

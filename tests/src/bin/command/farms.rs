@@ -338,6 +338,67 @@ pub fn interrupted(stage: &Stage) -> Result<(), Failure> {
     farm.expect_counted()
 }
 
+/// A reboot, or the end of a service, comes to all processes at once: none of the tasks is over, and each goes on from its
+/// checkpoint.
+pub fn stopped(stage: &Stage) -> Result<(), Failure> {
+    let farm = Farm::new(stage)?;
+    let running = farm.count()?;
+    farm.until_kept(3)?;
+    farm.until_written("1.out", "a 20\n")?;
+    processes::terminate(&processes::marked(&stage.home.display().to_string()));
+    running.finish()?.expect(143)?;
+    stage.expect_gone()?;
+    expect(farm.results()?.is_empty(), || "tasks have ended".to_owned())?;
+    // Those that were brought back, too; their ends may come before all else.
+    let again = stage.start(&["farm", "run", "--resume", "f"])?;
+    farm.until_written("1.out", "a 40\n")?;
+    let guard = i32::try_from(again.child.id()).map_err(|error| Failure(error.to_string()))?;
+    let worker = child_of(again.child.id())?;
+    let all = processes::marked(&stage.home.display().to_string());
+    let (ckptd, tasks): (Vec<i32>, Vec<i32>) =
+        all.into_iter().partition(|pid| [guard, worker].contains(pid));
+    processes::terminate(&tasks);
+    std::thread::sleep(Duration::from_millis(500));
+    processes::terminate(&ckptd);
+    again.finish()?.expect(143)?;
+    expect(farm.results()?.is_empty(), || "tasks have ended".to_owned())?;
+    farm.resume(&[], 0)?;
+    farm.expect_counted()
+}
+
+/// Forgetting a run of which everything but its tasks was killed ends these.
+pub fn removed(stage: &Stage) -> Result<(), Failure> {
+    let farm = Farm::new(stage)?;
+    let guard = farm.start(&["--checkpoint", "none", "sleep {}", ":::", "1000"])?;
+    until("the task runs", || farm.read("1.out").is_ok())?;
+    let worker = child_of(guard.child.id())?;
+    let guard_pid = i32::try_from(guard.child.id()).map_err(|error| Failure(error.to_string()))?;
+    processes::kill(&[guard_pid, worker]);
+    guard.finish()?;
+    stage.output(&["farm", "rm", "f"], "")?.expect(0)?;
+    stage.expect_gone()
+}
+
+/// A name is free again where nothing came of the run.
+pub fn names(stage: &Stage) -> Result<(), Failure> {
+    let farm = Farm::new(stage)?;
+    own(fs::create_dir_all(&farm.results))?;
+    own(fs::write(farm.results.join("results.jsonl"), ""))?;
+    let refused = farm.run(&["true", ":::", "1"], 125)?;
+    expect(refused.err.contains("another run"), || format!("{refused:?}"))?;
+    own(fs::remove_dir_all(&farm.results))?;
+    let quoted = farm.run(&["echo '{}'", ":::", "1"], 2)?;
+    expect(quoted.err.contains("{} is quoted already"), || format!("{quoted:?}"))?;
+    // One that is killed while it reads the tasks.
+    let reads = farm.start(&["-"])?;
+    until("the folder is there", || stage.home.join("state/farms/f/tasks").exists())?;
+    let taken = farm.run(&["true", ":::", "1"], 125)?;
+    expect(taken.err.contains("there is one of that name"), || format!("{taken:?}"))?;
+    reads.kill()?;
+    farm.run(&["true", ":::", "1"], 0)?;
+    stage.expect_gone()
+}
+
 /// Tasks that fail, each in its own way, and are tried again.
 pub fn failures(stage: &Stage) -> Result<(), Failure> {
     let farm = Farm::new(stage)?;
@@ -437,7 +498,7 @@ pub fn values(stage: &Stage) -> Result<(), Failure> {
 pub fn left_behind(stage: &Stage) -> Result<(), Failure> {
     let farm = Farm::new(stage)?;
     let tasks = "sleep 1000 & echo near\n\
-                 setsid sleep 1001 < /dev/null > /dev/null 2>&1 & echo far\n\
+                 setsid sleep 1001 < /dev/null > /dev/null 2>&1 & sleep 0.3; echo far\n\
                  (sleep 1002 &) ; setsid sh -c 'sleep 1003 & sleep 1004' &\n";
     let ended = farm.run(&[farm.tasks(tasks)?], 0)?;
     expect(ended.err.contains("that tasks had left behind"), || format!("{ended:?}"))?;
