@@ -57,7 +57,9 @@ pub async fn keep(dialer: Dialer, reports: Reports, mut given_up: watch::Receive
             }
             Err(Refusal::Passing(reason)) => {
                 if !std::mem::replace(&mut said, true) {
-                    tracing::warn!("there is no connection to the coordinator: {reason}; trying again");
+                    tracing::warn!(
+                        "there is no connection to the coordinator: {reason}; trying again"
+                    );
                 }
             }
         }
