@@ -6,15 +6,13 @@
 
 use crate::commands::escaped;
 use nix::sys::stat::fstat;
-use std::fmt::{self, Write};
-use std::io;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::net::UnixDatagram;
 use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
-use tracing_subscriber::registry::LookupSpan;
 
 /// "device:inode" of the standard streams that are the journal.
 const VARIABLE: &str = "JOURNAL_STREAM";
@@ -55,30 +53,16 @@ impl Journal {
         }
         if self.socket.send(&entry).is_err() {
             // One that is too long, or a journal that is being started again: it takes lines all the same.
-            eprintln!("{line}");
+            let _ = writeln!(io::stderr(), "{line}");
         }
     }
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Journal {
+impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         let mut values = Values::default();
         event.record(&mut values);
         self.say(event.metadata(), values);
-    }
-
-    // A stage that never ends shows by its beginning.
-    fn on_new_span(&self, attributes: &Attributes<'_>, _id: &Id, _context: Context<'_, S>) {
-        let about = attributes.metadata();
-        let mut values = Values { message: format!("{}: begins", about.name()), named: Vec::new() };
-        attributes.record(&mut values);
-        self.say(about, values);
-    }
-
-    fn on_close(&self, id: Id, context: Context<'_, S>) {
-        let Some(span) = context.span(&id) else { return };
-        let message = format!("{}: ends", span.name());
-        self.say(span.metadata(), Values { message, named: Vec::new() });
     }
 }
 

@@ -19,7 +19,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 pub async fn keep(dialer: Dialer, reports: Reports, mut given_up: watch::Receiver<u64>) {
     let mut connection = 0;
     let mut wait = FIRST_WAIT;
-    let mut said = false;
+    let mut said = None;
     loop {
         let dialed = tokio::select! {
             dialed = dialer.coordinator() => dialed,
@@ -29,7 +29,7 @@ pub async fn keep(dialer: Dialer, reports: Reports, mut given_up: watch::Receive
         match dialed {
             Ok((mut link, local)) => {
                 connection += 1;
-                said = false;
+                said = None;
                 reports.tell(Report::Connected { connection, to: link.to, local });
                 let mut heard = false;
                 loop {
@@ -56,10 +56,11 @@ pub async fn keep(dialer: Dialer, reports: Reports, mut given_up: watch::Receive
                 return;
             }
             Err(Refusal::Passing(reason)) => {
-                if !std::mem::replace(&mut said, true) {
+                if said.as_ref() != Some(&reason) {
                     tracing::warn!(
                         "there is no connection to the coordinator: {reason}; trying again"
                     );
+                    said = Some(reason);
                 }
             }
         }

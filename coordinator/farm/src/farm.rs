@@ -307,12 +307,15 @@ impl Farm {
     }
 
     fn interrupt(&mut self, now: Duration, out: &mut Vec<Action>) {
-        let again = self.phase == Phase::Stopping;
-        self.outcome.interrupted = true;
+        let again = std::mem::replace(&mut self.outcome.interrupted, true);
         // Whoever has sent that has ended these, too: they are to go on.
         self.running.retain(|_, running| !matches!(running.state, State::Doubted { .. }));
         if !again {
-            return self.stop(now, out);
+            // A halt may be taking last checkpoints already.
+            return match self.phase {
+                Phase::Stopping => {}
+                _ => self.stop(now, out),
+            };
         }
         self.is_urgent = true;
         // Those whose ends nobody could explain: they go on from the checkpoints that they have.

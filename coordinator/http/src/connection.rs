@@ -64,6 +64,7 @@ pub async fn serve(listener: TcpListener, tokens: Arc<Tokens>, watch: Watch, pat
             let _place = place;
             let talk = talk(stream, context, patience, stranger);
             tokio::select! {
+                biased;
                 // A browser that goes away is no fault of anybody's.
                 _ = tokio::time::timeout(limits::LIFE, talk) => {}
                 // One that is known is never told to leave.

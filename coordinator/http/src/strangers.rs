@@ -1,6 +1,6 @@
 //! Connections over which nobody has shown a secret yet. Everybody on the machine can make them, so they have few places, and
-//! whoever comes when all are taken is given that of the one that has been there longest: those who know the secret always come
-//! in, and stay.
+//! whoever comes when all are taken is given that of the one that has been there longest: those who know the secret come in, unless
+//! a crowd comes before they have said it, and stay.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

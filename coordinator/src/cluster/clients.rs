@@ -300,9 +300,10 @@ impl ClusterMachine {
         Some((format!("name the job {name:?}: {why}"), 2))
     }
 
-    /// Why a job of that user can't have that name: each user has names of its own.
+    /// Why a job of that user can't have that name: each user has names of its own, and ids are everybody's.
     pub(super) fn taken(&self, user: &JobUser, name: &str) -> Option<&'static str> {
-        let taken = self.jobs.values().any(|job| job.is_called(user, name));
+        let taken =
+            self.jobs.values().any(|job| job.is_called(user, name) || job.ledger.id == name);
         taken.then_some("there is a job of that name")
     }
 
@@ -312,7 +313,8 @@ impl ClusterMachine {
         }
         let program = request.launch.program.first().map_or(OsStr::new("job"), |name| name);
         let stem = request.name.clone().unwrap_or_else(|| naming::stem(program));
-        let used = self.jobs.keys().chain(&self.removed_jobs).map(String::as_str);
+        let names = self.jobs.values().map(|job| &job.ledger.name);
+        let used = self.jobs.keys().chain(&self.removed_jobs).chain(names).map(String::as_str);
         let id = naming::fresh_id(&stem, used);
         let detach = request.detach;
         let window = request.launch.window;

@@ -159,7 +159,9 @@ impl ClusterMachine {
         let program = job.request.launch.program.first().map_or(OsStr::new("job"), |name| name);
         let stem = name.clone().unwrap_or_else(|| naming::stem(program));
         let under_way = self.imports.0.values().map(|import| &import.id);
-        let used = self.jobs.keys().chain(&self.removed_jobs).chain(under_way).map(String::as_str);
+        let names = self.jobs.values().map(|job| &job.ledger.name);
+        let used = self.jobs.keys().chain(&self.removed_jobs).chain(under_way).chain(names);
+        let used = used.map(String::as_str);
         let id = naming::fresh_id(&stem, used);
         Ok(Import {
             name: name.unwrap_or_else(|| id.clone()),

@@ -130,10 +130,13 @@ pub fn words(value: &Value, key: &str) -> String {
 pub fn jobs(value: &Value) -> String {
     let heading = ["NAME", "STATE", "AGE", "CHECKPOINT", "ITS AGE", "COMMAND"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    for job in value.as_array().map_or(&[][..], Vec::as_slice) {
+    let all = value.as_array().map_or(&[][..], Vec::as_slice);
+    // An operator sees several users' jobs, which may have the same name.
+    let same = |job: &Value| all.iter().filter(|other| other["name"] == job["name"]).count();
+    for job in all {
         let newest = list(job, "checkpoints").last();
         rows.push(vec![
-            word(job, "name"),
+            if same(job) > 1 { word(job, "id") } else { word(job, "name") },
             state(job),
             age(job, "created_at_ms"),
             newest.map_or("none".to_owned(), |newest| word(newest, "checkpoint")),

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::journal::Journal;
 use crate::timeline::Timeline;
 use std::io::IsTerminal;
+use tracing::Level;
 use tracing::level_filters::STATIC_MAX_LEVEL;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
@@ -53,7 +54,9 @@ pub fn tell_what_happens() {
         Ok(filter) => (filter, None),
         Err(reason) => (Targets::new().with_default(LevelFilter::INFO), Some(reason)),
     };
-    let journal = Journal::of_standard_error();
+    // Stages have times, and belong to others: that is for lines.
+    let is_detailed = OF_CKPTD.iter().any(|part| filter.would_enable(part, &Level::DEBUG));
+    let journal = Some(()).filter(|()| !is_detailed).and_then(|()| Journal::of_standard_error());
     let lines = journal.is_none().then(|| {
         let coloured = std::io::stderr().is_terminal();
         tracing_subscriber::fmt::layer()
@@ -139,7 +142,6 @@ pub fn refuse_calls(options: &JobOptions) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracing::Level;
 
     #[test]
     fn levels_are_of_everything_or_of_parts() {

@@ -241,7 +241,9 @@ impl Recorder {
                 // Others may write in the folder.
                 let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
                 // Whoever has removed it, or made it another's, does without it.
-                if let Ok(file) = File::options().read(true).custom_flags(flags).open(path) {
+                let file = File::options().read(true).custom_flags(flags).open(path);
+                let is_file = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
+                if let Some(file) = file.ok().filter(is_file) {
                     file.sync_data()?;
                 }
             }

@@ -115,6 +115,8 @@ impl Identity {
                     Some(_) => second,
                 })
             }
+            // It is waited for until both are of one version.
+            Err(error) if error.refusal() == Some(RefusalKind::Version) => Ok(identity),
             Err(error) if error.refusal().is_some() => Err(error),
             Err(error @ TransportError::Impostor { .. }) => Err(error),
             Ok(_) | Err(_) => Ok(identity),

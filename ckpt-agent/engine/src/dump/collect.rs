@@ -18,7 +18,7 @@ use super::super::graph::{
 use super::super::locks;
 use super::super::objects::{DumpContext, Object, Probe, check_device, in_flight, settle_timers};
 use super::super::proc::descriptor_numbers;
-use super::super::sys::abi::S_IFSOCK;
+use super::super::sys::abi::{S_IFREG, S_IFSOCK};
 use super::super::sys::kcmp;
 use super::super::sys::mqueue;
 use super::super::sys::owner::{FileOwner, file_owner, file_signal, share_a_flag, share_a_mark};
@@ -349,7 +349,9 @@ fn are_the_same(left: &Probe, right: &Probe) -> bool {
         && left.info.get("pos") == right.info.get("pos");
     let mark = || match left.flags & libc::O_ASYNC {
         0 => share_a_mark(&left.copy, &right.copy),
-        _ => share_a_flag(&left.copy, &right.copy),
+        // Others may use a terminal meanwhile.
+        _ if left.file_type() == S_IFREG => share_a_flag(&left.copy, &right.copy),
+        _ => None,
     };
     looks && mark().unwrap_or(true)
 }

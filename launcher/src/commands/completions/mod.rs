@@ -31,11 +31,15 @@ fn script(shell: Shell) -> std::io::Result<String> {
     let known = shells.completer(&name).ok_or(std::io::ErrorKind::Unsupported)?;
     let mut script = Vec::new();
     known.write_registration(ASKED, NAME, NAME, NAME, &mut script)?;
-    let mut script = String::from_utf8_lossy(&script).into_owned();
-    if shell == Shell::Zsh {
-        script.push_str(AUTOLOADED);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    match shell {
+        // Names of files are quoted, and stand in where nothing is offered.
+        Shell::Bash => {
+            Ok(script.replace("-o bashdefault", "-o bashdefault -o default -o filenames"))
+        }
+        Shell::Zsh => Ok(script + AUTOLOADED),
+        _ => Ok(script),
     }
-    Ok(script)
 }
 
 /// Answers a shell that asks what may follow; whether it was one.

@@ -28,11 +28,14 @@ const LATEST: &str = "latest";
 /// The command line, with what is to be offered for each name of a job or a member.
 pub fn offered(definition: Definition) -> Definition {
     let offer = |argument: Arg| match argument.get_id().as_str() {
-        "job" | "jobs" => argument.add(ArgValueCandidates::new(jobs)),
+        "job" | "jobs" if argument.is_positional() => argument.add(ArgValueCandidates::new(jobs)),
         "node" | "remove" | "standby" | "no_standby" => {
             argument.add(ArgValueCandidates::new(members))
         }
-        "command" => argument.add(ArgValueCompleter::new(Program)),
+        "command" if argument.is_trailing_var_arg_set() => {
+            argument.add(ArgValueCompleter::new(Program))
+        }
+        "tasks" => argument.add(ArgValueCompleter::new(PathCompleter::any())),
         _ => argument,
     };
     definition.mut_args(offer).mut_subcommands(offered)

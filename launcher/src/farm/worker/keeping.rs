@@ -152,6 +152,7 @@ impl Jobs {
         // What ends everything ends the task, too, or lets it take its time; until then there is a checkpoint to be had.
         let mut never = SigSet::empty();
         never.add(Signal::SIGTERM);
+        never.add(Signal::SIGHUP);
         self.start(task, attempt, &words, never)
     }
 

@@ -270,8 +270,10 @@ impl Worker {
         match message {
             Message::Signal(signal) => {
                 let is_first = self.interrupted_by.is_none();
-                let is_echo = self.interrupted_by == Some(Signal::SIGTERM)
-                    && signal == Signal::SIGTERM
+                // Who ends a service, a session or a terminal may send several, to all processes.
+                let of_all = [Signal::SIGTERM, Signal::SIGHUP];
+                let is_echo = self.interrupted_by.is_some_and(|first| of_all.contains(&first))
+                    && of_all.contains(&signal)
                     && self.interrupted_at.elapsed() < ECHO;
                 if is_echo {
                     return;

@@ -16,8 +16,8 @@ use super::stage::{Finished, Running, Stage, expect, own, until};
 /// Counts in memory, and tells each number and when it was begun.
 const COUNT: &str = "echo begun >> begun.$1; i=0\n\
                      while [ $i -lt $2 ]; do i=$((i+1)); echo \"$1 $i\"; echo \"$i $1\" >&2; sleep 0.05; done\n";
-/// Its last number: it takes about three seconds.
-const LAST: u32 = 60;
+/// Its last number: it takes about eight seconds, so that a busy machine has time to do something to it before.
+const LAST: u32 = 160;
 
 /// A case's run.
 struct Farm<'a> {
@@ -201,6 +201,8 @@ pub fn killed_often(stage: &Stage) -> Result<(), Failure> {
         |task: u64| fs::read(stage.home.join(format!("runs/{task}"))).map_or(0, |runs| runs.len());
     let mut ended: BTreeMap<u64, usize> = BTreeMap::new();
     let mut running = farm.start(&["--jobs", "4", farm.tasks(&text)?])?;
+    let record = stage.home.join("state/farms/f/farm.json");
+    until("the run has begun", || record.exists())?;
     let mark = stage.home.display().to_string();
     for round in 0..12u64 {
         std::thread::sleep(Duration::from_millis(60 + round * 37 % 150));
@@ -358,7 +360,7 @@ pub fn stopped(stage: &Stage) -> Result<(), Failure> {
     let (ckptd, tasks): (Vec<i32>, Vec<i32>) =
         all.into_iter().partition(|pid| [guard, worker].contains(pid));
     processes::terminate(&tasks);
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(200));
     processes::terminate(&ckptd);
     again.finish()?.expect(143)?;
     expect(farm.results()?.is_empty(), || "tasks have ended".to_owned())?;
@@ -509,7 +511,7 @@ pub fn left_behind(stage: &Stage) -> Result<(), Failure> {
 /// A task of which no checkpoint can be taken is none the worse for it; that is told once.
 pub fn unkept(stage: &Stage) -> Result<(), Failure> {
     let farm = Farm::new(stage)?;
-    let words = ["--checkpoint", "1", "sh", "count.sh", "{}", "60", ":::", "a"];
+    let words = ["--checkpoint", "1", "sh", "count.sh", "{}", &LAST.to_string(), ":::", "a"];
     let running = farm.start(&words)?;
     farm.until_written("1.out", "a 1\n")?;
     // No job can be made there.

@@ -243,7 +243,7 @@ impl Stage {
 
     /// No process of the case may be left.
     pub fn expect_gone(&self) -> Result<(), Failure> {
-        let left = processes::wait_until_gone(&self.mark, Duration::from_secs(3));
+        let left = processes::wait_until_gone(&self.mark, LIMIT);
         expect(left.is_empty(), || format!("left over:\n{}", processes::describe(&left)))
     }
 }

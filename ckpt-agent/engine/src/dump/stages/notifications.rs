@@ -12,6 +12,7 @@ use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::Pid;
 use crate::objects::{Notification, Object, both_ways};
+use crate::proc::read_text;
 use crate::sys::mqueue;
 use crate::trace::{Remote, SIGINFO};
 
@@ -25,6 +26,8 @@ const TRIAL: u64 = 0x636b_7074;
 const MOST_FOREIGN: usize = 64;
 /// Where si_code lies in siginfo_t.
 const CODE_AT: usize = 8;
+/// Where si_pid and si_uid do.
+const SENDER_AT: usize = if WORD == 8 { 16 } else { 12 };
 /// Where si_value does, of a signal that a process sends.
 const VALUE_AT: usize = if WORD == 8 { 24 } else { 20 };
 /// Where the room for data has the signals that are waited for, the time, and what comes.
@@ -104,7 +107,12 @@ impl Quiesced {
         let (process, reading) = found.ok_or(EngineError::Gone(pid))?;
         let probe = &self.collected.probes[wanted.file];
         let queue = both_ways(probe)?;
+        let host_pid = process.host_pid;
         let mut remote = process.lend(reading.entry_point)?;
+        // Without touching anything.
+        if is_pending(&remote, host_pid, wanted.signal)? {
+            return Err(self.with_signals(wanted));
+        }
         let mut signals = Signals::of(&mut remote, wanted.signal)?;
         if !signals.try_out()? {
             return Err(self.with_signals(wanted));
@@ -146,6 +154,29 @@ impl Quiesced {
     }
 }
 
+/// Whether a signal of that number waits to be taken: also one of which the kernel has kept the number alone, which it does not show
+/// among the others (kernel/signal.c, __send_signal_locked()).
+fn is_pending(remote: &Remote<'_>, host_pid: i32, signal: i32) -> Result<bool> {
+    let mut pending = remote.thread().pending(true)?;
+    pending.extend(remote.thread().pending(false)?);
+    let number = |info: &[u8; SIGINFO]| i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+    let status =
+        read_text(&format!("/proc/{host_pid}/status"))?.ok_or(EngineError::Gone(host_pid))?;
+    let set = |name: &str| {
+        let set = status.lines().find_map(|line| line.strip_prefix(name));
+        let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        set.ok_or_else(|| EngineError::odd("signals in /proc/PID/status", name))
+    };
+    let all = set("SigPnd:")? | set("ShdPnd:")?;
+    Ok(all & 1 << (signal - 1) != 0 || pending.iter().any(|info| number(info) == signal))
+}
+
+/// Whether that is a signal of which the kernel had no room to keep more than its number: it comes as one of nobody's.
+fn is_number_alone(info: &[u8; SIGINFO]) -> bool {
+    // si_code SI_USER, si_pid, si_uid.
+    code(info) == 0 && info[SENDER_AT..SENDER_AT + 8] == [0; 8]
+}
+
 /// Signals of one number to a process that stands and blocks all of them.
 struct Signals<'a, 'b> {
     remote: &'a mut Remote<'b>,
@@ -179,6 +210,10 @@ impl<'a, 'b> Signals<'a, 'b> {
         }
         let came = self.take_until(|info| code(info) == BY_PROCESS && value(info) == TRIAL);
         let is_clear = self.foreign.is_empty();
+        if matches!(came, Ok(None)) {
+            // It has lost what it says, as there is no room: none of that number was there before it.
+            self.foreign.retain(|info| !is_number_alone(info));
+        }
         self.give_back()?;
         Ok(came?.is_some() && is_clear)
     }
@@ -216,11 +251,13 @@ impl<'a, 'b> Signals<'a, 'b> {
 
     /// Sends those again that are none of ours.
     fn give_back(&mut self) -> Result<()> {
+        let mut all = Ok(());
         for info in std::mem::take(&mut self.foreign) {
-            let sent = self.send(&info)?;
-            self.remote.checked("rt_sigqueueinfo", sent)?;
+            let sent = self.send(&info);
+            let sent = sent.and_then(|sent| self.remote.checked("rt_sigqueueinfo", sent).map(drop));
+            all = all.and(sent);
         }
-        Ok(())
+        all
     }
 }
 
