@@ -3,8 +3,7 @@
  * handler or none, with a number or a pointer, of a child, with a thread that waits for it; by none at all; one that is told
  * by no number.
  */
-#include "conform.h"
-#include <mqueue.h>
+#include "queue.h"
 #include <pthread.h>
 
 static volatile sig_atomic_t told;
@@ -15,19 +14,6 @@ static void tell(int signal, siginfo_t *info, void *unused)
 	(void)signal, (void)unused;
 	told++;
 	said = info->si_value.sival_ptr;
-}
-
-static mqd_t make(int number)
-{
-	char name[256];
-	snprintf(name, sizeof name, "/%s-%d", conform_unique(), number);
-	struct mq_attr attributes = { .mq_maxmsg = 2, .mq_msgsize = 8 };
-	mqd_t queue = mq_open(name, O_CREAT | O_EXCL | O_RDWR | O_NONBLOCK, 0600, &attributes);
-	if (queue == (mqd_t)-1 && errno == ENOSYS)
-		conform_skip("this kernel has no POSIX message queues");
-	BUILD(queue);
-	BUILD(mq_unlink(name));
-	return queue;
 }
 
 static void ask(mqd_t queue, int kind, int signal, void *value)
@@ -82,7 +68,7 @@ static void *waits(void *unused)
 static void child(void *unused)
 {
 	(void)unused;
-	mqd_t queue = make(9);
+	mqd_t queue = queue_make_unlinked(9);
 	int copy = BUILD(dup((int)queue));
 	EXPECT("another", copy > (int)queue, 1);
 	ask(queue, SIGEV_SIGNAL, SIGRTMIN + 2, (void *)0x123456789abcL);
@@ -99,8 +85,10 @@ int main(int argc, char **argv)
 	conform_start(argc, argv);
 	struct sigaction action = { .sa_sigaction = tell, .sa_flags = SA_SIGINFO };
 	sigset_t set;
-	mqd_t blocked = make(1), handled = make(2), fatal = make(3), ignored = make(4), none = make(5), silent = make(6),
-	      awaited = make(7);
+	mqd_t blocked = queue_make_unlinked(1), handled = queue_make_unlinked(2);
+	mqd_t fatal = queue_make_unlinked(3), ignored = queue_make_unlinked(4);
+	mqd_t none = queue_make_unlinked(5), silent = queue_make_unlinked(6);
+	mqd_t awaited = queue_make_unlinked(7);
 	pthread_t waiter;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);

@@ -2,8 +2,7 @@
  * POSIX message queues: attributes, messages with their priorities, a queue that no process has open, one without a name, and
  * processes that wait for a message and for room.
  */
-#include "conform.h"
-#include <mqueue.h>
+#include "queue.h"
 
 enum { MOST = 4, SIZE = 64 };
 
@@ -19,11 +18,7 @@ static const char *name_of(const char *which)
 
 static mqd_t make(const char *which, int flags)
 {
-	struct mq_attr attributes = {.mq_maxmsg = MOST, .mq_msgsize = SIZE};
-	mqd_t queue = mq_open(name_of(which), O_CREAT | O_EXCL | flags, 0640, &attributes);
-	if (queue == (mqd_t)-1 && errno == ENOSYS)
-		conform_skip("this kernel has no POSIX message queues");
-	return (mqd_t)BUILD(queue);
+	return queue_make(name_of(which), flags, 0640, MOST, SIZE);
 }
 
 static void put(mqd_t queue, unsigned priority, const char *text)

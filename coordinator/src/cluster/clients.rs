@@ -307,15 +307,20 @@ impl ClusterMachine {
         taken.then_some("there is a job of that name")
     }
 
+    /// An id that no job has or had, and that is no job's name either.
+    pub(super) fn fresh_id(&self, stem: &str) -> String {
+        let names = self.jobs.values().map(|job| &job.ledger.name);
+        let ids = self.jobs.keys().chain(&self.removed_jobs).chain(self.imports.ids());
+        naming::fresh_id(stem, ids.chain(names).map(String::as_str))
+    }
+
     fn run(&mut self, now: Now, client: &ClientId, caller: &Caller, request: RunRequest) {
         if let Some((reason, status)) = self.refusal_of_run(caller, &request) {
             return self.shared.answer_last(client, Answer::Failed { reason, status });
         }
         let program = request.launch.program.first().map_or(OsStr::new("job"), |name| name);
         let stem = request.name.clone().unwrap_or_else(|| naming::stem(program));
-        let names = self.jobs.values().map(|job| &job.ledger.name);
-        let used = self.jobs.keys().chain(&self.removed_jobs).chain(names).map(String::as_str);
-        let id = naming::fresh_id(&stem, used);
+        let id = self.fresh_id(&stem);
         let detach = request.detach;
         let window = request.launch.window;
         let created = JobCreated {

@@ -67,6 +67,11 @@ enum ImportError {
 pub(super) struct Imports(BTreeMap<ClientId, Import>);
 
 impl Imports {
+    /// The ids of the jobs that are being imported.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &String> {
+        self.0.values().map(|import| &import.id)
+    }
+
     /// The key of a job that is being imported.
     pub(super) fn key(&self, job: &str) -> Option<&JobKey> {
         self.0.values().find(|import| import.id == job).and_then(|import| import.key.as_ref())
@@ -158,11 +163,7 @@ impl ClusterMachine {
         }
         let program = job.request.launch.program.first().map_or(OsStr::new("job"), |name| name);
         let stem = name.clone().unwrap_or_else(|| naming::stem(program));
-        let under_way = self.imports.0.values().map(|import| &import.id);
-        let names = self.jobs.values().map(|job| &job.ledger.name);
-        let used = self.jobs.keys().chain(&self.removed_jobs).chain(under_way).chain(names);
-        let used = used.map(String::as_str);
-        let id = naming::fresh_id(&stem, used);
+        let id = self.fresh_id(&stem);
         Ok(Import {
             name: name.unwrap_or_else(|| id.clone()),
             id,

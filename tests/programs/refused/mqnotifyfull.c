@@ -1,18 +1,11 @@
 /* A process that is to be told when a message comes into a POSIX queue (mq_notify) that has some: any would be told of. */
-#include "conform.h"
-#include <mqueue.h>
+#include "../queue.h"
 
 int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
-	char name[256], bytes[8];
-	snprintf(name, sizeof name, "/notify-full-%d", getpid());
-	struct mq_attr attributes = { .mq_maxmsg = 2, .mq_msgsize = sizeof bytes };
-	mqd_t queue = mq_open(name, O_CREAT | O_EXCL | O_RDWR | O_NONBLOCK, 0600, &attributes);
-	if (queue == (mqd_t)-1 && errno == ENOSYS)
-		conform_skip("this kernel has no POSIX message queues");
-	BUILD(queue);
-	BUILD(mq_unlink(name));
+	char bytes[8];
+	mqd_t queue = queue_make_unlinked(0);
 	sigset_t user;
 	siginfo_t told;
 	struct timespec now = { 0, 0 };

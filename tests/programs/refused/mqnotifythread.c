@@ -2,8 +2,7 @@
  * A process that is to be told of messages in a POSIX queue by a thread (mq_notify, SIGEV_THREAD): what that begins with is
  * known to the kernel alone, which keeps it in a netlink socket of the C library's.
  */
-#include "conform.h"
-#include <mqueue.h>
+#include "../queue.h"
 
 static void tell(union sigval value)
 {
@@ -14,14 +13,7 @@ static void tell(union sigval value)
 int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
-	char name[256];
-	snprintf(name, sizeof name, "/notify-%d", getpid());
-	struct mq_attr attributes = { .mq_maxmsg = 2, .mq_msgsize = 8 };
-	mqd_t queue = mq_open(name, O_CREAT | O_EXCL | O_RDWR | O_NONBLOCK, 0600, &attributes);
-	if (queue == (mqd_t)-1 && errno == ENOSYS)
-		conform_skip("this kernel has no POSIX message queues");
-	BUILD(queue);
-	BUILD(mq_unlink(name));
+	mqd_t queue = queue_make_unlinked(0);
 	int library = (int)BUILD(dup((int)queue));
 	BUILD(close(library));
 	struct sigevent event = { .sigev_notify = SIGEV_THREAD, .sigev_notify_function = tell };

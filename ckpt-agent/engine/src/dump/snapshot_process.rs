@@ -10,6 +10,7 @@ use nix::unistd::Pid as UnixPid;
 
 use super::super::arch::Call;
 use super::super::error::{EngineError, Result};
+use super::super::proc::is_killed;
 use super::super::sys::abi;
 use super::super::sys::sched_attr::MayFork;
 use super::super::trace::{
@@ -161,13 +162,7 @@ pub fn is_alive(host_pid: i32) -> bool {
 
 /// Of /proc/PID/status: sizes are told only of those that have memory, and a kill is pending until the very end.
 fn holds_memory(status: &str) -> bool {
-    let killed = ["SigPnd:", "ShdPnd:"].iter().any(|name| {
-        let pending = status.lines().find_map(|line| line.strip_prefix(name));
-        pending
-            .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
-            .is_some_and(|set| set & (1 << (libc::SIGKILL - 1)) != 0)
-    });
-    !killed && status.lines().any(|line| line.starts_with("VmSize:"))
+    !is_killed(status) && status.lines().any(|line| line.starts_with("VmSize:"))
 }
 
 impl Drop for SnapshotProcess {

@@ -7,7 +7,7 @@ use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{Pid, ProcessNode, RelayKind};
 use super::super::objects::HeldRelay;
-use super::super::proc::{Members, inner_number, read_text};
+use super::super::proc::{Members, inner_number, pending_signals, read_text};
 use super::super::split::standin::NAME;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::sockopt;
@@ -127,11 +127,7 @@ fn is_idle(host_pid: i32) -> Result<bool> {
         return Ok(false);
     }
     let status = read_text(&format!("/proc/{host_pid}/status"))?.unwrap_or_default();
-    let pending = status
-        .lines()
-        .filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")))
-        .any(|mask| mask.trim().bytes().any(|digit| digit != b'0'));
-    if pending {
+    if pending_signals(&status).is_some_and(|set| set != 0) {
         return Ok(false);
     }
     let process = PidFd::open(host_pid)?;

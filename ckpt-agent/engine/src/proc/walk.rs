@@ -273,13 +273,19 @@ pub fn is_ending(pid: i32) -> bool {
     is_ended(pid) || is_exiting() || status().is_some_and(|status| is_killed(&status))
 }
 
+/// The signals that wait to be taken by a thread and by its process, by /proc/PID/status (signal N is bit N - 1). `None`: it
+/// tells of none.
+pub fn pending_signals(status: &str) -> Option<u64> {
+    let set = |line: &str| {
+        let set = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    };
+    status.lines().filter_map(set).reduce(|one, other| one | other)
+}
+
 /// Whether SIGKILL is pending, by /proc/PID/status.
-fn is_killed(status: &str) -> bool {
-    let pending = status
-        .lines()
-        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
-    let mut sets = pending.filter_map(|set| u64::from_str_radix(set.trim(), 16).ok());
-    sets.any(|set| set & 1 << (libc::SIGKILL - 1) != 0)
+pub fn is_killed(status: &str) -> bool {
+    pending_signals(status).is_some_and(|set| set & 1 << (libc::SIGKILL - 1) != 0)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::Pid;
 use crate::objects::{Notification, Object, both_ways};
-use crate::proc::read_text;
+use crate::proc::{pending_signals, read_text};
 use crate::sys::mqueue;
 use crate::trace::{Remote, SIGINFO};
 
@@ -132,25 +132,24 @@ impl Quiesced {
     }
 
     fn cannot_tell(&self, wanted: &Wanted, which: &str) -> EngineError {
-        let pid: Pid = wanted.notification.process;
-        let node = self.nodes.values().find(|node| node.pid == pid);
-        let comm = node.map_or("", |node| node.comm.as_str());
         let what =
             format!("is to be told of messages in the queue {} (mq_notify), {which}", wanted.name);
-        EngineError::from(Refusal::new(what, "cancel that while checkpoints are taken"))
-            .of(pid, comm)
+        self.refused(wanted, Refusal::new(what, "cancel that while checkpoints are taken"))
     }
 
     fn with_signals(&self, wanted: &Wanted) -> EngineError {
-        let pid: Pid = wanted.notification.process;
-        let node = self.nodes.values().find(|node| node.pid == pid);
         let what = format!(
             "is to be told of messages in the queue {} (mq_notify) by signal {}, and others by it are not taken yet, or too \
              many",
             wanted.name, wanted.signal
         );
-        let comm = node.map_or("", |node| node.comm.as_str());
-        EngineError::from(Refusal::passing(what, "try again")).of(pid, comm)
+        self.refused(wanted, Refusal::passing(what, "try again"))
+    }
+
+    fn refused(&self, wanted: &Wanted, refusal: Refusal) -> EngineError {
+        let pid = wanted.notification.process;
+        let node = self.nodes.values().find(|node| node.pid == pid);
+        EngineError::from(refusal).of(pid, node.map_or("", |node| node.comm.as_str()))
     }
 }
 
@@ -162,12 +161,8 @@ fn is_pending(remote: &Remote<'_>, host_pid: i32, signal: i32) -> Result<bool> {
     let number = |info: &[u8; SIGINFO]| i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
     let status =
         read_text(&format!("/proc/{host_pid}/status"))?.ok_or(EngineError::Gone(host_pid))?;
-    let set = |name: &str| {
-        let set = status.lines().find_map(|line| line.strip_prefix(name));
-        let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-        set.ok_or_else(|| EngineError::odd("signals in /proc/PID/status", name))
-    };
-    let all = set("SigPnd:")? | set("ShdPnd:")?;
+    let all = pending_signals(&status);
+    let all = all.ok_or_else(|| EngineError::odd("/proc/PID/status", "no pending signals"))?;
     Ok(all & 1 << (signal - 1) != 0 || pending.iter().any(|info| number(info) == signal))
 }
 
