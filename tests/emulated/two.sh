@@ -61,7 +61,8 @@ inside_two_machines() {
     trap "rm -rf '$work'" EXIT
     export CKPTD_DIR=$work/state HOME=$work
     ip link set lo up
-    ip link add bridge type bridge
+    # An address of its own: or it takes another with each machine, which those before it would not know.
+    ip link add bridge address 02:00:00:00:00:01 type bridge
     ip address add 10.107.0.1/24 dev bridge
     ip link set bridge up
     # Who is emulated on a busy machine is slow to answer.

@@ -14,6 +14,8 @@ use std::process::{Child, ChildStdout, Stdio};
 
 /// The device that all cables lead to.
 pub const BRIDGE: &str = "bridge";
+/// Its hardware address: a locally administered one (IEEE 802, the second bit of the first byte).
+pub const BRIDGE_ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The device of a machine.
 pub const DEVICE: &str = "eth0";
 /// Bits of the addresses that the machines have in common.

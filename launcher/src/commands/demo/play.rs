@@ -3,7 +3,7 @@
 use super::daemons::{Coordinator, GRACE, Status};
 use super::error::DemoError;
 use super::job::{self, Job};
-use super::machines::{BRIDGE, COMMON_BITS, Machine, TOKEN};
+use super::machines::{BRIDGE, BRIDGE_ADDRESS, COMMON_BITS, Machine, TOKEN};
 use super::picture::{Frame, picture};
 use super::{Account, apart, daemons, inside, mount_proc, program};
 use crate::text;
@@ -61,7 +61,7 @@ fn prepare() -> Result<(), DemoError> {
     loopback::bring_up()
         .and_then(|()| {
             let mut network = Network::open()?;
-            network.make_bridge(BRIDGE)?;
+            network.make_bridge(BRIDGE, BRIDGE_ADDRESS)?;
             network.set_address(BRIDGE, daemons::ADDRESS, COMMON_BITS)
         })
         .map_err(DemoError::Network)

@@ -40,10 +40,13 @@ fn called(stage: &Stage) -> Result<(), Failure> {
         Ok(Some(told(&ckptd, 1, "/tmp/seen")?).filter(|seen| seen.len() >= 2))
     });
     let seen = seen.map_err(|failure| job.explain(&failure))?;
-    let (lost, moved) = (&seen[0], &seen[1]);
-    check(lost["event"] == "lost" && lost["node"] == "node3" && lost["job"] == "queens", || {
-        format!("{lost}")
-    })?;
+    // Commands of different events are called side by side.
+    let of = |event: &str| {
+        let one = seen.iter().find(|one| one["event"] == event);
+        one.ok_or_else(|| Failure(format!("no word of '{event}': {seen:?}")))
+    };
+    let (lost, moved) = (of("lost")?, of("moved")?);
+    check(lost["node"] == "node3" && lost["job"] == "queens", || format!("{lost}"))?;
     let of_ranks = |list: &Value| {
         let all = list.as_array().cloned().unwrap_or_default();
         let of = all.into_iter().filter(|one| one["name"] == "nqueens");
@@ -52,8 +55,7 @@ fn called(stage: &Stage) -> Result<(), Failure> {
         pids
     };
     check(of_ranks(&lost["processes"]) == ranks, || format!("not {ranks:?}: {lost}"))?;
-    let is_of_loss =
-        moved["event"] == "moved" && moved["reason"] == "lost" && moved["node"] == "node3";
+    let is_of_loss = moved["reason"] == "lost" && moved["node"] == "node3";
     check(is_of_loss && of_ranks(&moved["moves"]) == ranks, || format!("not {ranks:?}: {moved}"))?;
     let now = job.status()?.places();
     for one in moved["moves"].as_array().into_iter().flatten() {

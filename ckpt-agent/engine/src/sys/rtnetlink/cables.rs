@@ -12,13 +12,16 @@ const NEW: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
 const PEER: u16 = 1;
 
 impl Network {
-    /// Makes a bridge.
+    /// Makes a bridge with this hardware address. One without an address of its own takes the lowest of its cables', anew with
+    /// each that is laid (br_stp_recalculate_bridge_id in net/bridge/br_stp_if.c): whoever has learnt the one before talks to
+    /// nobody until that is forgotten, up to a minute.
     ///
     /// # Errors
     /// As rtnetlink(7).
-    pub fn make_bridge(&mut self, name: &str) -> io::Result<()> {
+    pub fn make_bridge(&mut self, name: &str, address: [u8; 6]) -> io::Result<()> {
         let mut request = Request::change(libc::RTM_NEWLINK, NEW, &link_header(0, 0, 0));
         request.add(libc::IFLA_IFNAME, &text(name));
+        request.add(libc::IFLA_ADDRESS, &address);
         request.add(libc::IFLA_LINKINFO, &of_kind("bridge"));
         self.order(request)
     }
