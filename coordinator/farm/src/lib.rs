@@ -12,7 +12,7 @@ mod settings;
 mod task;
 
 pub use entry::{Entry, Try, Verdict};
-pub use event::{Action, Event, Found, How, Outcome, What};
+pub use event::{Action, Event, Found, How, Outcome, Reach, What};
 pub use farm::Farm;
 pub use settings::{Bad, Counted, Halt, Settings, Urgency};
 pub use task::{Attempt, Task};

@@ -4,7 +4,7 @@
 //! - `quoting`: where in a command values may stand.
 //! - `folder`: the folder of a run.
 //! - `tasks`: the commands, in a file.
-//! - `journal`: what has ended, and the results for the user.
+//! - `journal`: what has ended, and the results for the user; `syncing`: what makes that durable.
 //! - `guard`: the process that the user has started; it looks after the one that starts the tasks.
 //! - `worker`: that one.
 
@@ -12,13 +12,14 @@ mod folder;
 mod guard;
 mod journal;
 mod quoting;
+mod syncing;
 mod tasks;
 mod template;
 mod worker;
 
 pub use folder::{Draft, FarmFolder};
 pub use guard::{Charge, run as guard};
-pub use journal::check_results;
+pub use journal::{check_results, check_tries};
 pub use tasks::{Collected, collect};
 pub use template::stem;
 pub use worker::processes::end_left;
@@ -93,6 +94,14 @@ pub enum FarmError {
     /// Results of another run would be mixed with this one's.
     #[error("keep results in {}: there are some of another run; take a new folder", .0.display())]
     OtherResults(PathBuf),
+    /// The journal would be too large to be read.
+    #[error("keep a record of all tries: {tasks} tasks can have at most {most} retries each")]
+    TooManyTries {
+        /// How many tasks there are.
+        tasks: u32,
+        /// How often each can be tried again.
+        most: u64,
+    },
     /// Values can't take their places.
     #[error("make tasks of the values: {0}")]
     Template(#[from] template::TemplateError),
