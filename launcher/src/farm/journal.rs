@@ -1,8 +1,8 @@
 //! What has ended: the journal, by which a run goes on, and results.jsonl, which is for the user.
 //!
 //! A line is in the journal before it is among the results, and results are made of the journal when a run goes on: a task
-//! is in each of them once. Lines are written at once, and are durable within a second: a kill loses nothing, a loss of power
-//! what the last second has brought.
+//! is in each of them once. Lines are written at once, and made durable once a second, which a busy disk may take its time for: a
+//! kill loses nothing, a loss of power what the last seconds have brought.
 
 use super::FarmError;
 use super::syncing::{NotSynced, Synced, Syncing};
@@ -95,8 +95,11 @@ pub fn read(path: &Path) -> Result<Standing, FarmError> {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         protocol::json::of_value::<Line>(line.get("log")?).ok()
     };
+    // A line that may not be durable is written once more.
+    let mut seen = HashSet::new();
     for line in text.lines().filter_map(entry) {
-        if let Line::Ended { entry: Entry::Ended(tried), .. } = line {
+        let Line::Ended { entry: Entry::Ended(tried), .. } = line else { continue };
+        if seen.insert(tried.task) {
             match tried.verdict.is_right() {
                 true => standing.right += 1,
                 false => standing.failed += 1,
@@ -224,8 +227,9 @@ impl Recorder {
     /// # Errors
     /// Where it still can't.
     pub fn retry(&mut self, tasks: &Tasks) -> Result<(), FarmError> {
-        // It takes nothing any more if a line could not even be cut off.
-        self.journal = open_journal(&self.path, &self.opened)?.0;
+        if self.journal.is_poisoned() {
+            self.journal = open_journal(&self.path, &self.opened)?.0;
+        }
         self.write(tasks)?;
         self.sync()
     }
