@@ -24,7 +24,7 @@ impl Page {
     /// Serves the page of a coordinator that runs now. Where that fails, its jobs are worth more than its page.
     pub fn serve(self, state: &Path) {
         match self.0.serve(state) {
-            Ok(served) => drop(print(&told(&served, std::io::stdout().is_terminal()))),
+            Ok(served) => drop(print(&told(&served, state, std::io::stdout().is_terminal()))),
             Err(error) => eprintln!("ckptd: {}; the coordinator runs without it", failed(error)),
         }
     }
@@ -43,17 +43,17 @@ pub fn login(context: &Context, state: Option<PathBuf>) -> Result<(), Failure> {
 }
 
 /// A login goes to somebody who looks, and into no journal.
-fn told(served: &Served, somebody_looks: bool) -> String {
+fn told(served: &Served, state: &Path, somebody_looks: bool) -> String {
     let Served { url, login_url, metrics_token, .. } = served;
+    let page = format!("ckptd page --state {}", state.display());
     if somebody_looks {
         return format!(
-            "ckptd: the cluster's page: {login_url} (good once, for ten minutes; 'ckptd page' prints another)\n"
+            "ckptd: the cluster's page: {login_url} (good once, for ten minutes; '{page}' prints another)\n"
         );
     }
     let metrics = metrics_token.display();
     format!(
-        "ckptd: the cluster's page: {url}, to which 'ckptd page' lets a browser in; metrics: {url}metrics, with the token in \
-         {metrics}\n"
+        "ckptd: the cluster's page: {url}, to which '{page}' lets a browser in; metrics: {url}metrics, with the token in {metrics}\n"
     )
 }
 
@@ -69,8 +69,8 @@ mod tests {
             token: "/s/http.token".into(),
             metrics_token: "/s/metrics.token".into(),
         };
-        assert!(told(&served, true).contains("?login=abc"));
-        let logged = told(&served, false);
+        assert!(told(&served, Path::new("/s"), true).contains("?login=abc"));
+        let logged = told(&served, Path::new("/s"), false);
         assert!(!logged.contains("abc") && logged.contains("/s/metrics.token"), "{logged}");
     }
 }
