@@ -120,7 +120,7 @@ impl Port {
             token: state.join(token::FILE),
             metrics_token: state.join(token::METRICS_FILE),
         };
-        token::note_address(state, &served.url)?;
+        tokens.note_address(state, &served.url)?;
         let action = |action| move |source| HttpError::Io { action, source };
         let watch = watch::Watch::new(state).map_err(action("open the coordinator's folder"))?;
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -2,11 +2,12 @@
 //! in logs.
 //!
 //! ```text
-//! login = MADE.NONCE.SEAL     milliseconds since 1970, 16 random bytes, BLAKE3 of both under a key from the secret; hexadecimal
+//! login = MADE.NONCE.SEAL     milliseconds since the machine was started, 16 random bytes, BLAKE3 of both under a key from
+//!                             the secret and the serving; hexadecimal
 //! ```
 //!
-//! Whoever reads the secret makes one; nobody need be asked. The page takes each once, and only those that were made since it is
-//! served: what was spent before is not known.
+//! Whoever reads the secret makes one; nobody need be asked. The page takes each once. What was spent is remembered for as
+//! long as it would be good, and each time that a page is served has logins of its own, so none becomes good again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,40 +20,35 @@ const MOST_SPENT: usize = 4096;
 /// Random bytes of a login.
 pub(crate) const NONCE: usize = 16;
 
-/// Makes a login.
-pub(crate) fn make(secret: &str, now_ms: u64, nonce: [u8; NONCE]) -> String {
+/// Makes a login to a page that is served under that mark.
+pub(crate) fn make(secret: &str, serving: &str, now_ms: u64, nonce: [u8; NONCE]) -> String {
     let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
     let text = format!("{now_ms:x}.{nonce}");
-    let seal = blake3::keyed_hash(&key(secret), text.as_bytes());
+    let seal = blake3::keyed_hash(&key(secret, serving), text.as_bytes());
     format!("{text}.{seal}")
 }
 
-fn key(secret: &str) -> [u8; 32] {
-    blake3::derive_key("ckptd 2026 login to the page", secret.as_bytes())
+fn key(secret: &str, serving: &str) -> [u8; 32] {
+    blake3::derive_key("ckptd 2026 login to the page", format!("{secret} {serving}").as_bytes())
 }
 
 /// What logins a page takes.
 #[derive(Debug)]
 pub(crate) struct Logins {
     key: [u8; 32],
-    began_ms: u64,
-    /// The latest time that was ever told: a clock that is set back makes no login good again.
-    now_ms: u64,
     /// What was made when, of those that were taken and are not too old yet.
     spent: BTreeMap<String, u64>,
 }
 
 impl Logins {
-    /// Of a page that is served from now on.
-    pub fn new(secret: &str, now_ms: u64) -> Self {
-        Self { key: key(secret), began_ms: now_ms, now_ms, spent: BTreeMap::new() }
+    /// Of a page that is served under that mark.
+    pub fn new(secret: &str, serving: &str) -> Self {
+        Self { key: key(secret, serving), spent: BTreeMap::new() }
     }
 
-    /// Takes a login, if it is one, made since, not too old and not taken before.
+    /// Takes a login, if it is one, not too old and not taken before. `now_ms`: by a clock that never goes back.
     pub fn spend(&mut self, shown: &str, now_ms: u64) -> bool {
-        self.now_ms = self.now_ms.max(now_ms);
-        let (now, began) = (self.now_ms, self.began_ms);
-        let is_good = |made: u64| made >= began && made <= now && now - made < millis(VALID);
+        let is_good = |made: u64| made <= now_ms && now_ms - made < millis(VALID);
         self.spent.retain(|_, made| is_good(*made));
         let Some((text, seal)) = shown.rsplit_once('.') else { return false };
         let Ok(seal) = blake3::Hash::from_hex(seal) else { return false };
@@ -78,33 +74,37 @@ mod tests {
     use super::*;
 
     const SECRET: &str = "a secret";
-    const NOW: u64 = 1_800_000_000_000;
+    const SERVING: &str = "01";
+    const NOW: u64 = 1_800_000_000;
 
     fn login(at: u64) -> String {
-        make(SECRET, at, [7; NONCE])
+        make(SECRET, SERVING, at, [7; NONCE])
+    }
+
+    fn logins() -> Logins {
+        Logins::new(SECRET, SERVING)
     }
 
     #[test]
     fn a_login_is_good_once() {
-        let mut logins = Logins::new(SECRET, NOW);
-        let (one, other) = (login(NOW), make(SECRET, NOW, [8; NONCE]));
+        let mut logins = logins();
+        let (one, other) = (login(NOW), make(SECRET, SERVING, NOW, [8; NONCE]));
         assert!(logins.spend(&one, NOW + 5));
         assert!(!logins.spend(&one, NOW + 6));
         assert!(logins.spend(&other, NOW + 7));
-        // Nor when it has been forgotten, or the clock is set back.
+        // Nor when it has been forgotten.
         assert!(!logins.spend(&one, NOW + millis(VALID)));
         assert!(logins.spent.is_empty());
-        assert!(!logins.spend(&one, NOW + 8));
         // The page that is served next does not know that it was spent, and takes none of before.
-        assert!(!Logins::new(SECRET, NOW + 1).spend(&one, NOW + 9));
+        assert!(!Logins::new(SECRET, "02").spend(&one, NOW + 9));
     }
 
     #[test]
     fn a_login_is_good_for_ten_minutes() {
         let soon = NOW + millis(VALID) - 1;
-        assert!(Logins::new(SECRET, NOW).spend(&login(NOW), soon));
-        assert!(!Logins::new(SECRET, NOW).spend(&login(NOW), soon + 1));
-        assert!(!Logins::new(SECRET, NOW).spend(&login(NOW + 1), NOW));
+        assert!(logins().spend(&login(NOW), soon));
+        assert!(!logins().spend(&login(NOW), soon + 1));
+        assert!(!logins().spend(&login(NOW + 1), NOW));
     }
 
     #[test]
@@ -112,10 +112,10 @@ mod tests {
         let right = login(NOW);
         let (text, seal) = right.rsplit_once('.').unwrap();
         let later = format!("{:x}.{}.{seal}", NOW + 1, "07".repeat(NONCE));
-        let of_another = make("another secret", NOW, [7; NONCE]);
+        let of_another = make("another secret", SERVING, NOW, [7; NONCE]);
         let wrong = [text, seal, "", ".", "..", &right[1..], &later, &of_another, SECRET];
         for shown in wrong {
-            let mut logins = Logins::new(SECRET, NOW);
+            let mut logins = logins();
             assert!(!logins.spend(shown, NOW + 2), "{shown}");
             assert!(logins.spent.is_empty());
         }
@@ -123,11 +123,11 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_limited() {
-        let mut logins = Logins::new(SECRET, NOW);
+        let mut logins = logins();
         let made = |number: usize| {
             let mut nonce = [0; NONCE];
             nonce[..8].copy_from_slice(&number.to_le_bytes());
-            make(SECRET, NOW, nonce)
+            make(SECRET, SERVING, NOW, nonce)
         };
         for number in 0..MOST_SPENT {
             assert!(logins.spend(&made(number), NOW));

@@ -53,6 +53,22 @@ pub fn login(wrong: bool) -> String {
     frame("ckptd", false, &body)
 }
 
+/// Leads a browser that was let in on to the page.
+pub fn let_in() -> String {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="refresh" content="0;url=/";
+                title { "ckptd" }
+            }
+            body { p { a href="/" { "To the page" } } }
+        }
+    }
+    .into_string()
+}
+
 /// The page, with what is known of the cluster for browsers without scripts.
 pub fn whole(view: &Value) -> String {
     let body = html! {

@@ -152,20 +152,23 @@ fn forbidden() -> Answer {
     full(StatusCode::FORBIDDEN, TEXT, "this token is for /metrics alone\n")
 }
 
-/// Gives a browser that has shown a login the cookie, and an address without the login. One that has the cookie comes back to an
-/// address that it has opened before: it goes on to the page.
+/// Gives a browser that has shown a login the cookie, and leads it on to an address without the login. One that has the cookie
+/// comes back to an address that it has opened before: it goes on to the page.
+///
+/// A page leads on, no redirection: what another site's page has led here sends no cookie with that (SameSite=Strict).
 fn logged_in(context: &Context, login: &str, sight: Option<Sight>) -> Answer {
-    if sight != Some(Sight::All) && !context.tokens.let_in(login) {
+    // Also where the browser has the cookie: others may find the address.
+    let is_good = context.tokens.let_in(login);
+    if !is_good && sight != Some(Sight::All) {
         return full(StatusCode::FORBIDDEN, HTML, page::login(true));
     }
     let (name, session) = (context.tokens.cookie_name(), context.tokens.session());
     let cookie = format!("{name}={session}; Path=/; HttpOnly; SameSite=Strict");
-    let mut answer = full(StatusCode::SEE_OTHER, TEXT, "");
+    let mut answer = full(StatusCode::OK, HTML, page::let_in());
     // Hexadecimal digits are fit for a header.
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         answer.headers_mut().insert(header::SET_COOKIE, cookie);
     }
-    answer.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/"));
     answer
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! STATE/http.token       for all that is served
 //! STATE/metrics.token    for the metrics alone
-//! STATE/http.address     where the page is served: no secret
+//! STATE/http.address     where the page is served, and a mark of this serving
 //! ```
 //!
 //! Each is 32 random bytes, in hexadecimal, in a file for its owner alone. They are made once, and stay: a new one is
@@ -26,8 +26,8 @@ pub const FILE: &str = "http.token";
 pub const METRICS_FILE: &str = "metrics.token";
 /// The file that says where the page is.
 const ADDRESS_FILE: &str = "http.address";
-/// The longest address of a page, in bytes.
-const LONGEST_ADDRESS: u64 = 256;
+/// The longest address of a page with the mark of its serving, in bytes.
+const LONGEST_ADDRESS: u64 = 512;
 
 /// Random bytes of a secret.
 const LENGTH: usize = 32;
@@ -76,6 +76,8 @@ pub struct Tokens {
     metrics: Hash,
     session: String,
     session_hash: Hash,
+    /// Tells this serving from all others.
+    serving: String,
     logins: Mutex<Logins>,
 }
 
@@ -94,20 +96,17 @@ pub fn login_address(state: &Path) -> Result<String, TokenError> {
     }
     .map_err(|source| TokenError::Io { action: "read", path, source })?;
     let secret = read(&state.join(FILE))?;
-    with_login(address.trim_end(), &secret)
+    match address.trim_end().split_once(' ') {
+        Some((address, serving)) => with_login(address, &secret, serving),
+        None => Err(TokenError::NoPage(state.to_owned())),
+    }
 }
 
-/// Says in the folder where the page is.
-pub(crate) fn note_address(state: &Path, address: &str) -> Result<(), TokenError> {
-    let path = state.join(ADDRESS_FILE);
-    protocol::durable::replace(&path, format!("{address}\n").as_bytes())
-        .map_err(|source| TokenError::Io { action: "write", path, source })
-}
-
-fn with_login(address: &str, secret: &str) -> Result<String, TokenError> {
+fn with_login(address: &str, secret: &str, serving: &str) -> Result<String, TokenError> {
     let mut nonce = [0; login::NONCE];
     protocol::transport::random(&mut nonce).map_err(|_| TokenError::NoRandomness)?;
-    Ok(format!("{address}?login={}", login::make(secret, protocol::clock::wall_ms(), nonce)))
+    let login = login::make(secret, serving, protocol::clock::boot_ms(), nonce);
+    Ok(format!("{address}?login={login}"))
 }
 
 impl Tokens {
@@ -118,14 +117,15 @@ impl Tokens {
     pub fn open(state: &Path) -> Result<Self, TokenError> {
         let secret = read_or_make(&state.join(FILE))?;
         let metrics = read_or_make(&state.join(METRICS_FILE))?;
-        let session = random()?;
+        let (session, serving) = (random()?, random()?);
         Ok(Self {
             all: blake3::hash(secret.as_bytes()),
             metrics: blake3::hash(metrics.as_bytes()),
             session_hash: blake3::hash(session.as_bytes()),
-            logins: Mutex::new(Logins::new(&secret, protocol::clock::wall_ms())),
+            logins: Mutex::new(Logins::new(&secret, &serving)),
             secret,
             session,
+            serving,
         })
     }
 
@@ -137,13 +137,20 @@ impl Tokens {
 
     /// An address with a login, of a page that is served there.
     pub(crate) fn login_address(&self, address: &str) -> Result<String, TokenError> {
-        with_login(address, &self.secret)
+        with_login(address, &self.secret, &self.serving)
+    }
+
+    /// Says in the folder where the page is.
+    pub(crate) fn note_address(&self, state: &Path, address: &str) -> Result<(), TokenError> {
+        let path = state.join(ADDRESS_FILE);
+        protocol::durable::replace(&path, format!("{address} {}\n", self.serving).as_bytes())
+            .map_err(|source| TokenError::Io { action: "write", path, source })
     }
 
     /// Takes a login, if it is good.
     pub(crate) fn let_in(&self, login: &str) -> bool {
         let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
-        logins.spend(login, protocol::clock::wall_ms())
+        logins.spend(login, protocol::clock::boot_ms())
     }
 
     /// The name of the cookie, which is this coordinator's alone: browsers keep one set of cookies for all ports of a host, and a

@@ -289,8 +289,7 @@ Examples:
     #[cfg(feature = "http")]
     #[command(after_long_help = "\
 Examples:
-  ckptd page
-  xdg-open $(ckptd page)
+  ckptd page                            open what it prints, which nobody else should see before
   ssh head ckptd page                   with ssh -L 7071:127.0.0.1:7071 head, from another machine")]
     Page {
         /// The coordinator's folder, where it was given one.

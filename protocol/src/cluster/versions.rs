@@ -19,6 +19,12 @@ pub struct Versions {
 }
 
 impl Versions {
+    /// Of those that do not name theirs.
+    #[must_use]
+    pub fn first() -> Self {
+        Self { oldest: 6, newest: 6 }
+    }
+
     /// From `oldest` to `newest`; `None`: there is nothing between them.
     #[must_use]
     pub fn between(oldest: u32, newest: u32) -> Option<Self> {

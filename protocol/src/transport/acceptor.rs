@@ -232,7 +232,7 @@ impl Guest {
     /// # Errors
     /// Where the connection is broken.
     pub async fn welcome<S, R>(mut self) -> Result<Connection<S, R>, TransportError> {
-        self.connection.sender.send(&Reply::Welcome, &[]).await?;
+        self.connection.sender.send(&Reply::Welcome { version: VERSIONS }, &[]).await?;
         Ok(self.connection.retype())
     }
 

@@ -53,7 +53,11 @@ impl Greeting {
 #[serde(remote = "Self", rename_all = "kebab-case")]
 pub enum Reply {
     /// The conversation begins.
-    Welcome,
+    Welcome {
+        /// [`crate::cluster::VERSIONS`] of who answers, which the first version did not tell.
+        #[serde(default = "Versions::first")]
+        version: Versions,
+    },
     /// Here is the certificate; the connection ends.
     Joined {
         /// The certificate, PEM.

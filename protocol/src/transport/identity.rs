@@ -327,7 +327,7 @@ impl Identity {
             let client = Arc::clone(&self.current().client);
             let (reply, connection) = first_of(&self.addresses(), &client, &greeting).await?;
             match reply {
-                Reply::Welcome => return Ok(connection.retype()),
+                Reply::Welcome { .. } => return Ok(connection.retype()),
                 Reply::Renewed { certificate, authority } if !renewed => {
                     self.renew(&certificate, &authority)?;
                     renewed = true;

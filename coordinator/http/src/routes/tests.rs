@@ -58,15 +58,15 @@ async fn without_the_secret_nothing_is_told() {
 #[tokio::test]
 async fn a_login_becomes_a_cookie_once() {
     let page = Page::new();
-    crate::token::note_address(page.dir.path(), "/").unwrap();
+    page.context.tokens.note_address(page.dir.path(), "/").unwrap();
     let target = crate::token::login_address(page.dir.path()).unwrap();
     let head = Request::builder().method(Method::HEAD).uri(&target).header("host", "localhost");
     let head = answer(&page.context, &head.body(()).unwrap()).await;
     assert_eq!(head.status(), StatusCode::UNAUTHORIZED);
     let answer = page.ask(&target, &[]).await;
-    assert_eq!(answer.status(), StatusCode::SEE_OTHER);
-    assert_eq!(answer.headers()[header::LOCATION], "/");
+    assert_eq!(answer.status(), StatusCode::OK);
     let cookie = answer.headers()[header::SET_COOKIE].to_str().unwrap().to_owned();
+    assert!(text(answer).await.contains("content=\"0;url=/\""));
     assert!(cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
     assert!(!cookie.contains(page.context.tokens.secret()), "{cookie}");
     let again = page.ask(&target, &[]).await;
@@ -74,7 +74,11 @@ async fn a_login_becomes_a_cookie_once() {
     assert!(!again.headers().contains_key(header::SET_COOKIE));
     let pair = cookie.split(';').next().unwrap();
     // The browser that has the cookie is led on, as by its history.
-    assert_eq!(page.ask(&target, &[("cookie", pair)]).await.status(), StatusCode::SEE_OTHER);
+    assert_eq!(page.ask(&target, &[("cookie", pair)]).await.status(), StatusCode::OK);
+    // What it opens is used up all the same.
+    let next = crate::token::login_address(page.dir.path()).unwrap();
+    assert_eq!(page.ask(&next, &[("cookie", pair)]).await.status(), StatusCode::OK);
+    assert_eq!(page.ask(&next, &[]).await.status(), StatusCode::FORBIDDEN);
     let answer = page.ask("/", &[("cookie", pair)]).await;
     assert_eq!(answer.status(), StatusCode::OK);
     let policy = answer.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap();

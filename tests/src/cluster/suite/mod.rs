@@ -166,7 +166,6 @@ pub fn company(name: &str) -> Company {
     let waiting = [
         rows::CASES,
         tree::CASES,
-        upgrades::CASES,
         phones::CASES,
         commands::CASES,
         images::CASES,

@@ -28,13 +28,17 @@ fn one_by_one(stage: &Stage) -> Result<(), Failure> {
     let folder = tempfile::tempdir().map_err(failure("make a folder"))?;
     let earlier =
         std::env::var_os("CKPTD_BEFORE").map_or_else(|| stage.ckptd.clone(), PathBuf::from);
-    let ckptd = stage.cluster_with(&named(&earlier, folder.path(), "ckptd")?, Setup::new(3))?;
+    let ckptd = stage.cluster_with(
+        &named(&earlier, folder.path(), "ckptd")?,
+        Setup { grace: 30, ..Setup::new(3) },
+    )?;
     let next = ckptd.cluster().share(&named(&stage.ckptd, folder.path(), NEXT)?)?;
     let mut job = start(&ckptd, &[], "nqueens")?;
 
     ckptd.install(0, &next);
     ckptd.kill_coordinator()?;
     ckptd.start_coordinator()?;
+    must_run(&ckptd, 0)?;
     goes_on(&ckptd, &mut job)?;
 
     // As a package does it, whose unit is restarted: the next agent takes over what the one before has left.
@@ -80,6 +84,11 @@ fn begin(ckptd: &Ckptd, number: usize, executable: &str) -> Result<(), Failure> 
     ckptd.install(number, executable);
     ckptd.start_agent(number)?;
     ckptd.wait_for_members(&[number])?;
+    must_run(ckptd, number)
+}
+
+/// A node runs the later executable.
+fn must_run(ckptd: &Ckptd, number: usize) -> Result<(), Failure> {
     let running = "for one in /proc/[0-9]*; do readlink $one/exe; done";
     let running = ckptd.node(number).must_run(&["sh", "-c", running])?;
     check(running.lines().any(|line| line.ends_with(NEXT)), || {
