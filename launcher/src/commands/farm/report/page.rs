@@ -25,8 +25,12 @@ pub fn of_run(told: &Told) -> String {
     let name = escaped(told.folder.name());
     let history = &told.history;
     let clock = Clock::of(&history.parts);
-    let (all, places) = place(&history.spans, &clock);
-    let slots = history.parts.iter().map(|part| part.slots as usize).max().unwrap_or(0).max(places);
+    // Of an older journal it is not known.
+    let is_known = history.parts.iter().all(|part| part.slots > 0);
+    let most = history.parts.iter().map(|part| part.slots as usize).max().unwrap_or(0);
+    let most = if is_known { most } else { usize::MAX };
+    let (all, places) = place(&history.spans, &clock, most);
+    let slots = if is_known { most } else { places };
     let mut out = String::new();
     let _ = write!(
         out,

@@ -52,27 +52,29 @@ pub struct Placed {
     pub place: usize,
 }
 
-/// Gives each try the lowest place that is free; and how many places there are.
-pub fn place(spans: &[Span], clock: &Clock) -> (Vec<Placed>, usize) {
-    let times = |span: &Span| (clock.at(span.from_ms), clock.at(span.to_ms));
-    let mut all: Vec<Placed> = spans
-        .iter()
-        .map(|span| {
-            let (from, to) = times(span);
-            Placed { span: *span, from, to, place: 0 }
-        })
-        .collect();
+/// Gives each try the lowest place that is free; and how many places there are. There are no more than `most`: what seems to
+/// begin before a place is free does so by the precision of the journal's times alone.
+pub fn place(spans: &[Span], clock: &Clock, most: usize) -> (Vec<Placed>, usize) {
+    let placed = |span: &Span| Placed {
+        span: *span,
+        from: clock.at(span.from_ms),
+        to: clock.at(span.to_ms),
+        place: 0,
+    };
+    let mut all: Vec<Placed> = spans.iter().map(placed).collect();
     all.sort_by_key(|placed| (placed.from, placed.to));
     let mut free: BTreeSet<usize> = BTreeSet::new();
     let mut taken: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     let mut places = 0;
     for placed in &mut all {
-        while let Some(Reverse((to, place))) =
-            taken.peek().copied().filter(|first| first.0.0 <= placed.from)
-        {
+        while let Some(Reverse((to, place))) = taken.peek().copied() {
+            let is_full = free.is_empty() && places == most;
+            if to > placed.from && !is_full {
+                break;
+            }
             taken.pop();
-            debug_assert!(to <= placed.from);
             free.insert(place);
+            placed.from = placed.from.max(to.min(placed.to));
         }
         placed.place = free.pop_first().unwrap_or_else(|| {
             places += 1;
@@ -140,10 +142,12 @@ mod tests {
     fn no_two_tasks_have_one_place_at_a_time() {
         let clock = Clock::of(&[part(0, 100)]);
         let (all, places) =
-            place(&[span(1, 0, 10), span(2, 0, 30), span(3, 10, 20), span(4, 15, 40)], &clock);
+            place(&[span(1, 0, 10), span(2, 0, 30), span(3, 10, 20), span(4, 15, 40)], &clock, 9);
         let found: Vec<_> = all.iter().map(|placed| (placed.span.task.0, placed.place)).collect();
         assert_eq!((found, places), (vec![(1, 0), (2, 1), (3, 0), (4, 2)], 3));
         let mean = parallel(&all, 40, 4);
         assert_eq!(mean, [2.0, 2.5, 2.0, 1.0]);
+        let (all, places) = place(&[span(1, 0, 10), span(2, 9, 20)], &clock, 1);
+        assert_eq!((all[1].from, all[1].place, places), (10, 0, 1));
     }
 }
