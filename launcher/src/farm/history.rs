@@ -1,6 +1,7 @@
-//! The journal of a run, read for a report: when which task ran, and in which parts the run came.
+//! The journal of a run between its parts: read for a report, and changed where failed tasks are to be tried again.
 
-use super::journal::{self, Line};
+use super::journal;
+use super::line::Line;
 use super::{FarmError, FarmFolder};
 use ckptd_farm::{Entry, Task, Verdict};
 use std::collections::BTreeMap;
@@ -54,6 +55,14 @@ pub fn history(folder: &FarmFolder) -> Result<History, FarmError> {
     let mut history = History::default();
     journal::each(&folder.journal(), |line| history.take(&line))?;
     Ok(history)
+}
+
+/// Has all tasks of a run tried again that have failed. The caller holds its lock.
+///
+/// # Errors
+/// Where that can't be recorded.
+pub fn reopen(folder: &FarmFolder) -> Result<(), FarmError> {
+    journal::reopen(&folder.journal(), folder.record().tasks)
 }
 
 impl History {

@@ -4,14 +4,15 @@
 //! is in each of them once. Lines are written at once, and are durable within a second: a kill loses nothing, a loss of power
 //! what the last second has brought.
 
+use super::FarmError;
+use super::line::Line;
 use super::results::{line_of, words};
 use super::tasks::Tasks;
-use super::{FarmError, FarmFolder};
 use ckptd_farm::{Entry, Task, Try, Verdict};
 use coordinator::Journal;
 use coordinator::log::LogError;
 use nix::fcntl::OFlag;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -25,33 +26,6 @@ pub const RESULTS: &str = "results.jsonl";
 const FORMAT: u32 = 1;
 /// How long what is written may not be durable.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-
-/// A line of the journal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Line {
-    /// The first one.
-    Opened {
-        /// The version of the journal.
-        format: u32,
-        /// How many tasks there are.
-        tasks: u32,
-    },
-    /// A part of the run has begun: tasks that had not ended by then run again.
-    Part {
-        /// When, in milliseconds since 1970 UTC.
-        at_ms: u64,
-        /// How many tasks run at a time.
-        slots: u32,
-    },
-    /// Something has ended.
-    Ended {
-        /// When, in milliseconds since 1970 UTC.
-        at_ms: u64,
-        /// What.
-        entry: Entry,
-    },
-}
 
 /// How many tasks of a run have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -111,19 +85,19 @@ pub fn read(path: &Path) -> Result<Standing, FarmError> {
     Ok(standing)
 }
 
-/// Has all tasks tried again that have failed, with those that were skipped for that. The caller holds the run's lock.
+/// Has all tasks tried again that have failed, of so many, with those that were skipped for that. The caller holds the run's
+/// lock.
 ///
 /// # Errors
 /// Where that can't be recorded.
-pub fn reopen(folder: &FarmFolder) -> Result<(), FarmError> {
-    let (path, tasks) = (folder.journal(), folder.record().tasks);
+pub fn reopen(path: &Path, tasks: u32) -> Result<(), FarmError> {
     if !path.exists() {
         return Ok(());
     }
-    let (mut journal, _) = open_journal(&path, &Line::Opened { format: FORMAT, tasks })?;
+    let (mut journal, _) = open_journal(path, &Line::Opened { format: FORMAT, tasks })?;
     let line = Line::Ended { at_ms: crate::text::now_ms(), entry: Entry::Reopened };
     let written = journal.write_alone(&line).and_then(|()| journal.sync());
-    written.map_err(of_log(&path))
+    written.map_err(of_log(path))
 }
 
 /// The journal and the results of a run, by the process that runs it.

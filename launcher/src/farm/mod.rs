@@ -6,8 +6,9 @@
 //! - `tasks`: the commands, in a file.
 //! - `workflow`: tasks that wait for others.
 //! - `journal`: what has ended, and the results for the user.
+//! - `line`: a line of the journal.
 //! - `results`: a line of the results.
-//! - `history`: the journal, read for others.
+//! - `history`: the journal between the parts of a run.
 //! - `guard`: the process that the user has started; it looks after the one that starts the tasks.
 //! - `worker`: that one.
 
@@ -15,6 +16,7 @@ mod folder;
 mod guard;
 mod history;
 mod journal;
+mod line;
 mod quoting;
 mod results;
 mod tasks;
@@ -24,8 +26,8 @@ mod workflow;
 
 pub use folder::{Draft, FarmFolder};
 pub use guard::{Charge, run as guard};
-pub use history::{History, Part, Span, history};
-pub use journal::{check_results, reopen};
+pub use history::{History, Part, Span, history, reopen};
+pub use journal::check_results;
 pub use results::words;
 pub use tasks::{Collected, Tasks, collect};
 pub use template::stem;

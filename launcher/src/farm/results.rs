@@ -1,6 +1,6 @@
 //! A line of the results.
 
-use super::journal::Line;
+use super::line::Line;
 use super::tasks::Tasks;
 use ckptd_farm::{Entry, Task, Try, Verdict};
 use serde_json::{Value, json};

@@ -2,17 +2,15 @@
 
 use super::WorkflowError;
 use super::format::{Executed, Instance, Specified};
+use super::names::shown;
 use super::steps::Step;
 use crate::farm::tasks::MOST;
-use crate::tables::printable;
 use ckptd_farm::{BadGraph, Graph, MOST_EDGES, Task};
 use std::collections::HashMap;
 use std::path::{Component, Path};
 
 /// The most pairs that are looked at: the same one may be among parents, children and files.
 const MOST_PAIRS: usize = 4 * MOST_EDGES;
-/// The longest name that is shown.
-const LONGEST_SHOWN: usize = 80;
 
 /// A workflow that can be run: the first one of each is task 1.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,11 +19,6 @@ pub struct Checked {
     pub commands: Vec<String>,
     /// All else.
     pub steps: Vec<Step>,
-}
-
-/// A name as it is shown.
-pub fn shown(name: &str) -> String {
-    printable(&name.chars().take(LONGEST_SHOWN).collect::<String>())
 }
 
 /// Checks a workflow.

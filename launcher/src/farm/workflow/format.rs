@@ -2,6 +2,7 @@
 //! and generated, so that much more is in it than is needed to run one: machines, times, sizes of files.
 
 use super::WorkflowError;
+use super::names::shown;
 use crate::farm::FarmError;
 use serde::Deserialize;
 use std::fs::File;
@@ -127,6 +128,6 @@ pub fn parse(text: &[u8]) -> Result<Instance, WorkflowError> {
         protocol::json::read(text).map_err(|error| WorkflowError::Format(error.to_string()))?;
     match VERSIONS.contains(&instance.version.as_str()) {
         true => Ok(instance),
-        false => Err(WorkflowError::Version(super::check::shown(&instance.version))),
+        false => Err(WorkflowError::Version(shown(&instance.version))),
     }
 }

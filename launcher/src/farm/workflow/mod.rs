@@ -2,13 +2,15 @@
 //!
 //! - `format`: what of the format is read.
 //! - `check`: what tasks wait for, and what must not be.
+//! - `names`: names in messages.
 //! - `steps`: what is kept of it in the run's folder.
 
 mod check;
 mod format;
+mod names;
 mod steps;
 
-pub use check::shown;
+pub use names::shown;
 pub use steps::{STEPS, Step, Steps};
 
 use super::FarmError;
