@@ -47,6 +47,15 @@ not be brought back, or ckptd itself failed; 128+N after signal N, as 130 after 
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// Show how far a run is: of each kind of its tasks how many have ended, and how long they took. A kind is a task's name
+    /// in the workflow without a number at the end; plain tasks are of one.
+    Status {
+        /// The run.
+        run: String,
+        /// How it is shown.
+        #[command(flatten)]
+        list: ListArguments,
+    },
     /// List the runs.
     Ls(ListArguments),
     /// Forget runs, with their results if these lie in the run's own folder; refused while one runs.

@@ -1,6 +1,8 @@
 //! `ckptd farm`.
 
+mod names;
 mod report;
+mod status;
 
 use super::{Context, print, print_json};
 use crate::cli::{FarmCommand, FarmRunArguments, FarmSettings, ListArguments};
@@ -15,6 +17,7 @@ pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
     match command {
         FarmCommand::Run(arguments) => run(context, *arguments),
         FarmCommand::Report { run, output } => report::perform(context, &run, output).map(|()| 0),
+        FarmCommand::Status { run, list } => status::perform(context, &run, &list).map(|()| 0),
         FarmCommand::Ls(list) => ls(context, list).map(|()| 0),
         FarmCommand::Rm { runs } => rm(context, &runs).map(|()| 0),
         FarmCommand::Work { folder, settings, guard, resume, quiet } => {

@@ -1,6 +1,6 @@
 //! Drawings: what ran when, and how many at a time.
 
-use super::Names;
+use super::super::names::Names;
 use super::times::{Clock, Placed, parallel};
 use crate::commands::report::{LANE, LEFT, Scale, WIDTH, drawing, escaped, lane_name, span};
 use std::fmt::Write;

@@ -1,8 +1,9 @@
 //! The page: facts, pictures, tables. Nothing is loaded from anywhere.
 
+use super::super::names::Names;
+use super::Told;
 use super::chart::{self, KINDS};
 use super::times::{Clock, Placed, place};
-use super::{Names, Told};
 use crate::commands::report::{STYLE, escaped, span, table};
 use crate::farm::{Part, words};
 use crate::text;
