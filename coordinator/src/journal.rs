@@ -11,6 +11,7 @@
 //! removed before the next entry is appended. Damage anywhere else is an error, and so is a whole
 //! line that says what this version does not know: whoever wrote that counted on it.
 
+use protocol::durable::sync_folder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
@@ -76,7 +77,7 @@ pub enum LogError {
 }
 
 /// The largest log that is read, in bytes.
-const MAX_LOG: u64 = 256 * 1024 * 1024;
+pub const MAX_LOG: u64 = 256 * 1024 * 1024;
 
 const PREFIX: &str = "{\"check\":\"";
 const MIDDLE: &str = "\",\"log\":";
@@ -229,7 +230,7 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
     pub(crate) fn begin(&mut self, first: &E) -> Result<(), LogError> {
         self.append(first)?;
         let Some(folder) = self.path.parent() else { return Ok(()) };
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|source| LogError::Io {
+        File::open(folder).and_then(|folder| sync_folder(&folder)).map_err(|source| LogError::Io {
             action: "sync",
             path: self.path.clone(),
             source,
@@ -294,6 +295,25 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
     #[must_use]
     pub(crate) fn file(&self) -> Arc<File> {
         Arc::clone(&self.file)
+    }
+
+    /// The file, for somebody else to make durable what has been written by now, so many bytes. More may be written meanwhile;
+    /// [`Journal::durable`] or [`Journal::lost`] is told how that went.
+    #[must_use]
+    pub fn to_sync(&self) -> (Arc<File>, u64) {
+        (self.file(), self.unsynced)
+    }
+
+    /// So much of what was not durable is.
+    pub fn durable(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.unsynced);
+        self.length += bytes;
+        self.unsynced -= bytes;
+    }
+
+    /// What was written could not be made durable: all of it is removed, with what came meanwhile.
+    pub fn lost(&mut self, error: io::Error) -> LogError {
+        self.undo(error)
     }
 
     /// What was written is durable, or is not.

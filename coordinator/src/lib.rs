@@ -21,5 +21,5 @@ pub use checkpoint::JobMachine;
 pub use event::{Action, Event, Notice, Outcome, StepTimes, Ticket, Time};
 pub use follower::{Followed, Follower};
 pub use history::{CommittedState, End, Entry, History};
-pub use journal::Journal;
+pub use journal::{Journal, MAX_LOG};
 pub use settings::{Chosen, Departures, Interval, Limits, Settings};

@@ -28,7 +28,19 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&draft, path)?;
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    path.parent().map_or(Ok(()), |folder| sync_folder(&File::open(folder)?))
+}
+
+/// Makes the names in a folder durable, as far as its file system can: some have nothing to do for that, and say so (EINVAL,
+/// fsync(2)).
+///
+/// # Errors
+/// As fsync(2).
+pub fn sync_folder(folder: &File) -> io::Result<()> {
+    match folder.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,17 @@ pub enum Event {
     /// Whether records can be written.
     Recordable(bool),
     /// Somebody wants the run to end; a second time: at once, also if something can't be recorded.
-    Interrupt,
+    Interrupt(Reach),
+}
+
+/// Whom an interrupt has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// The farm alone: a terminal's keys.
+    Farm,
+    /// It may have been all processes, as at a reboot or at the end of a service: tasks, too, were asked to end, and may do so
+    /// with any status.
+    All,
 }
 
 /// How a process ended.

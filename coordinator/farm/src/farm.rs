@@ -5,7 +5,7 @@ mod running;
 mod waiting;
 
 use crate::entry::{Entry, Try, Verdict};
-use crate::event::{Action, Event, Found, How, Outcome};
+use crate::event::{Action, Event, Found, How, Outcome, Reach};
 use crate::flow::{Flow, Plan};
 use crate::settings::{Counted, Halt, Settings, Urgency};
 use crate::task::{Attempt, Task, TaskSet};
@@ -51,6 +51,8 @@ pub struct Farm {
     is_recordable: bool,
     /// Somebody has interrupted it twice: it waits for nothing any more.
     is_urgent: bool,
+    /// Whoever has interrupted it may have asked its tasks to end, too.
+    are_tasks_asked: bool,
     outcome: Outcome,
     /// Of those that ended since it was made: right, failed.
     since: (u32, u32),
@@ -125,6 +127,7 @@ impl Farm {
             paused_until: None,
             is_recordable: true,
             is_urgent: false,
+            are_tasks_asked: false,
             outcome: Outcome::default(),
             since: (0, 0),
         };
@@ -162,7 +165,8 @@ impl Farm {
         all.chain(self.paused_until).min()
     }
 
-    /// Takes an event and says what is to be done, in this order.
+    /// Takes an event and says what is to be done, in this order. What is late counts as that at [`Event::Clock`] alone: before
+    /// it comes, all ends have to be told that are known.
     pub fn step(&mut self, now: Duration, event: Event) -> Vec<Action> {
         let mut out = Vec::new();
         if self.phase == Phase::Over {
@@ -178,7 +182,7 @@ impl Farm {
         }
         self.tell_skipped(&mut out);
         match event {
-            Event::Clock => {}
+            Event::Clock => self.look_at_times(now, &mut out),
             Event::Ended(task, how) => self.has_ended(now, task, how, &mut out),
             Event::NotNow(task) => self.put_back(now, task),
             Event::NotRestored(task) => {
@@ -196,9 +200,11 @@ impl Farm {
                 self.give_up(now, task, Verdict::WroteTooMuch, &mut out);
             }
             Event::Recordable(is_so) => self.is_recordable = is_so,
-            Event::Interrupt => self.interrupt(now, &mut out),
+            Event::Interrupt(reach) => {
+                self.are_tasks_asked |= reach == Reach::All;
+                self.interrupt(now, &mut out);
+            }
         }
-        self.look_at_times(now, &mut out);
         self.tell_skipped(&mut out);
         self.begin_more(now, &mut out);
         self.finish_if_over(&mut out);
@@ -209,7 +215,7 @@ impl Farm {
         let Some(running) = self.running.get_mut(&task) else { return };
         match running.state {
             // Whether that was its own end or the last checkpoint's is not known yet.
-            State::Saving { .. } => running.how = Some(how),
+            State::Saving { .. } => running.ended = Some((how, now)),
             State::Saved => drop(self.running.remove(&task)),
             // One that was asked to end may end as if by itself.
             State::Ending { asked: true, .. } if running.verdict.is_none() => {
@@ -219,12 +225,18 @@ impl Farm {
                 running.state = State::Doubted { until: now + self.settings.doubt, how };
             }
             State::Doubted { .. } => {}
-            State::Runs | State::Ending { .. } => self.own_end(now, task, how, out),
+            State::Runs | State::Ending { .. } => self.own_end(now, task, (how, now), out),
         }
     }
 
     /// A task has ended without having been asked to, or it was given up.
-    fn own_end(&mut self, now: Duration, task: Task, how: How, out: &mut Vec<Action>) {
+    fn own_end(
+        &mut self,
+        now: Duration,
+        task: Task,
+        (how, at): (How, Duration),
+        out: &mut Vec<Action>,
+    ) {
         let Some(running) = self.running.remove(&task) else { return };
         let is_killed = matches!(running.state, State::Ending { .. });
         let verdict = match (running.verdict, how) {
@@ -232,11 +244,13 @@ impl Farm {
             // Nobody but the farm has ended it: it is not over.
             (None, how) if is_killed && how.may_be_a_stop() => return,
             (None, How::Signalled(_)) if is_killed => return,
+            // It may have been asked to before it was killed.
+            (None, _) if is_killed && self.are_tasks_asked => return,
             (None, How::Exited(status)) => Verdict::Exited(status),
             (None, How::Signalled(signal)) => Verdict::Signalled(signal),
             (None, How::NoOutput) => Verdict::NoOutput,
         };
-        let took = now.saturating_sub(running.began);
+        let took = at.saturating_sub(running.began);
         let tried = Try {
             task,
             attempt: running.attempt,
@@ -322,7 +336,7 @@ impl Farm {
         }
         self.is_urgent = true;
         // Those whose ends nobody could explain: they go on from the checkpoints that they have.
-        self.running.retain(|_, running| running.how.is_none());
+        self.running.retain(|_, running| running.ended.is_none());
         for (task, running) in &mut self.running {
             let asked = match running.state {
                 State::Saved | State::Doubted { .. } => continue,
@@ -358,11 +372,14 @@ impl Farm {
         if !matches!(running.state, State::Saving { .. }) {
             return;
         }
-        match (is_saved, running.how) {
+        match (is_saved, running.ended) {
             (true, None) => running.state = State::Saved,
-            (false, Some(how @ (How::Exited(_) | How::NoOutput))) if !how.may_be_a_stop() => {
+            // A task that was asked to end as well may have done so with any status.
+            (false, Some(end @ (How::Exited(_) | How::NoOutput, _)))
+                if !end.0.may_be_a_stop() && !self.are_tasks_asked =>
+            {
                 running.state = State::Runs;
-                self.own_end(now, task, how, out);
+                self.own_end(now, task, end, out);
             }
             // Whoever should have told of the checkpoint may have ended it.
             (_, Some(_)) => drop(self.running.remove(&task)),
@@ -393,17 +410,20 @@ impl Farm {
     }
 
     fn look_at_times(&mut self, now: Duration, out: &mut Vec<Action>) {
-        let mut late = Vec::new();
-        let mut own_ends = Vec::new();
+        let (mut timeouts, mut unsaved, mut own_ends) = (Vec::new(), Vec::new(), Vec::new());
         for (task, running) in &mut self.running {
             match running.state {
                 State::Ending { asked, kill_at: Some(at) } if at <= now => {
                     running.state = State::Ending { asked, kill_at: None };
                     out.push(Action::Kill(*task));
                 }
-                State::Saving { until } if until <= now => late.push(*task),
-                State::Doubted { until, how } if until <= now => own_ends.push((*task, how)),
-                State::Runs if running.timeout_at.is_some_and(|at| at <= now) => late.push(*task),
+                State::Saving { until } if until <= now => unsaved.push(*task),
+                State::Doubted { until, how } if until <= now => {
+                    own_ends.push((*task, (how, until.saturating_sub(self.settings.doubt))));
+                }
+                State::Runs if running.timeout_at.is_some_and(|at| at <= now) => {
+                    timeouts.push(*task);
+                }
                 State::Runs if running.keep_at.is_some_and(|at| at <= now) => {
                     running.keep_at = None;
                     running.is_kept = true;
@@ -412,17 +432,16 @@ impl Farm {
                 _ => {}
             }
         }
-        for (task, how) in own_ends {
-            self.own_end(now, task, how, out);
+        for task in unsaved {
+            out.push(Action::Unsaved(task));
+            self.is_saved(now, task, false, out);
         }
-        for task in late {
-            match self.running.get(&task).map(|running| running.state) {
-                Some(State::Saving { .. }) => {
-                    out.push(Action::Unsaved(task));
-                    self.is_saved(now, task, false, out);
-                }
-                _ => self.give_up(now, task, Verdict::TimedOut, out),
-            }
+        for task in timeouts {
+            self.give_up(now, task, Verdict::TimedOut, out);
+        }
+        // Last: one of them may halt the run, and those that took too long have no right to a checkpoint any more.
+        for (task, end) in own_ends {
+            self.own_end(now, task, end, out);
         }
     }
 

@@ -15,7 +15,7 @@ mod settings;
 mod task;
 
 pub use entry::{Entry, Try, Verdict};
-pub use event::{Action, Event, Found, How, Outcome, What};
+pub use event::{Action, Event, Found, How, Outcome, Reach, What};
 pub use farm::Farm;
 pub use flow::Plan;
 pub use graph::{BadGraph, Graph, MOST_EDGES};

@@ -1,8 +1,8 @@
 //! Random histories: thousands of tasks, kills at any moment, full disks, checkpoints that fail. Each has a seed.
 
 use ckptd_farm::{
-    Action, Attempt, Entry, Event, Farm, Found, Graph, Halt, How, Order, Outcome, Plan, Settings,
-    Task, Verdict, What,
+    Action, Attempt, Entry, Event, Farm, Found, Graph, Halt, How, Order, Outcome, Plan, Reach,
+    Settings, Task, Verdict, What,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -123,7 +123,8 @@ impl World {
             // Whoever waits for a last checkpoint loses patience.
             let is_impatient = !self.saving.is_empty() && self.chance(5);
             if interrupts && (is_impatient || self.chance(500)) {
-                self.act(&mut farm, Event::Interrupt);
+                let reach = self.interrupt();
+                self.act(&mut farm, Event::Interrupt(reach));
             } else {
                 let event = self.next_event(&farm);
                 self.act(&mut farm, event);
@@ -133,6 +134,15 @@ impl World {
             }
         }
         assert!(self.over.is_some(), "it does not come to its end: {farm:?}");
+    }
+
+    /// By a terminal's key, or by who asks all processes to end: from then on no end is a task's own.
+    fn interrupt(&mut self) -> Reach {
+        if self.random.bool() {
+            return Reach::Farm;
+        }
+        self.ended_by_farm.extend(self.processes.keys());
+        Reach::All
     }
 
     fn found(&mut self) -> Vec<Found> {
@@ -560,12 +570,15 @@ fn a_second_interrupt_waits_for_no_records() {
     let mut farm = Farm::new(Settings { slots: 2, ..Settings::default() }, 10, [], []);
     farm.step(Duration::ZERO, Event::Clock);
     farm.step(Duration::ZERO, Event::Recordable(false));
-    assert!(farm.step(Duration::ZERO, Event::Interrupt).contains(&Action::Terminate(Task(1))));
+    assert!(
+        farm.step(Duration::ZERO, Event::Interrupt(Reach::Farm))
+            .contains(&Action::Terminate(Task(1)))
+    );
     for task in [Task(1), Task(2)] {
         assert_eq!(farm.step(Duration::ZERO, Event::Ended(task, How::Signalled(15))), []);
     }
     let outcome = Outcome { left: 10, interrupted: true, ..Outcome::default() };
-    assert_eq!(farm.step(Duration::ZERO, Event::Interrupt), [Action::Finish(outcome)]);
+    assert_eq!(farm.step(Duration::ZERO, Event::Interrupt(Reach::Farm)), [Action::Finish(outcome)]);
 }
 
 /// A reboot ends every process at once: the tasks' ends come before the word of it.
@@ -579,12 +592,50 @@ fn what_ends_with_everything_else_goes_on() {
     };
     for how in [How::Signalled(15), How::Signalled(9), How::Exited(128 + 15), How::Exited(129)] {
         let outcome = Outcome { left: 1, interrupted: true, ..Outcome::default() };
-        let stopped = of(how).step(Duration::from_secs(1), Event::Interrupt);
+        let stopped = of(how).step(Duration::from_secs(1), Event::Interrupt(Reach::Farm));
         assert_eq!(stopped, [Action::Finish(outcome)], "{how:?}");
 
         let mut alone = of(how);
         assert_eq!(alone.deadline(), Some(Duration::from_secs(2)));
         let own = alone.step(Duration::from_secs(2), Event::Clock);
-        assert!(matches!(own[..], [Action::Record(Entry::Ended(_)), Action::Finish(_)]), "{how:?}");
+        let [Action::Record(Entry::Ended(tried)), Action::Finish(_)] = own[..] else {
+            panic!("{how:?}: {own:?}")
+        };
+        assert_eq!(tried.took_ms, 0, "it was over before that was known");
     }
+}
+
+/// What answers a reboot's SIGTERM by an ordinary end has not come to its own.
+#[test]
+fn ends_that_were_asked_for_are_none() {
+    for (reach, is_over) in [(Reach::Farm, true), (Reach::All, false)] {
+        let checkpoint = Some(Duration::from_secs(1));
+        let mut farm = Farm::new(Settings { checkpoint, ..Settings::default() }, 1, [], []);
+        farm.step(Duration::ZERO, Event::Clock);
+        let asked = farm.step(Duration::ZERO, Event::Interrupt(reach));
+        assert_eq!(asked, [Action::Save(Task(1))]);
+        farm.step(Duration::ZERO, Event::Ended(Task(1), How::Exited(0)));
+        let end = farm.step(Duration::ZERO, Event::Saved(Task(1), false));
+        let is_recorded = |action: &Action| matches!(action, Action::Record(_));
+        assert_eq!(end.iter().any(is_recorded), is_over, "{reach:?}: {end:?}");
+    }
+}
+
+/// A task that takes too long and a halt at the same moment: those that are not late still get their last checkpoints.
+#[test]
+fn a_halt_beside_a_timeout_gives_up_no_checkpoint() {
+    let settings = Settings {
+        slots: 3,
+        timeout: Some(Duration::from_secs(10)),
+        checkpoint: Some(Duration::from_secs(1)),
+        halt: "now,fail=1".parse().ok(),
+        ..Settings::default()
+    };
+    let mut farm = Farm::new(settings, 3, [], []);
+    farm.step(Duration::ZERO, Event::Clock);
+    farm.step(Duration::from_secs(8), Event::Ended(Task(1), How::Signalled(9)));
+    let late = farm.step(Duration::from_secs(10), Event::Clock);
+    let asked = [2, 3].map(|task| Action::Terminate(Task(task)));
+    assert!(asked.iter().all(|action| late.contains(action)), "{late:?}");
+    assert!(!late.iter().any(|action| matches!(action, Action::Unsaved(_))), "{late:?}");
 }

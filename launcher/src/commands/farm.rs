@@ -33,10 +33,11 @@ fn run(context: &Context, arguments: FarmRunArguments) -> Result<u8, Failure> {
         Some(wanted) => {
             let folder = FarmFolder::find(&context.state, &wanted)?;
             let settings = folder.record().settings.clone().with(settings);
+            check_tries(folder.record().tasks, &settings)?;
             // Before anything is begun; the worker takes the lock for good.
             let _lock = folder.lock()?;
             if retry_failed {
-                farm::reopen(&folder)?;
+                farm::reopen(&folder, settings.retries.unwrap_or(0))?;
             }
             (folder, settings)
         }
@@ -84,12 +85,20 @@ fn make(
     let draft = Draft::new(&context.state, name, stem)?;
     if let Some(file) = workflow {
         let number = farm::collect_workflow(file, draft.path())?;
+        check_tries(number, &settings)?;
         return Ok(draft.complete(number, directory, settings)?);
     }
     match farm::collect(words, draft.path())? {
         Collected::Usage(reason) => Err(Failure::Usage(format!("wrong usage: {reason}"))),
-        Collected::Tasks(number) => Ok(draft.complete(number, directory, settings)?),
+        Collected::Tasks(number) => {
+            check_tries(number, &settings)?;
+            Ok(draft.complete(number, directory, settings)?)
+        }
     }
+}
+
+fn check_tries(tasks: u32, settings: &FarmSettings) -> Result<(), Failure> {
+    Ok(farm::check_tries(tasks, settings.retries.unwrap_or(0))?)
 }
 
 fn resume_command(dir: Option<&Path>, name: &str) -> String {
@@ -174,8 +183,7 @@ fn rm(context: &Context, wanted: &[String]) -> Result<(), Failure> {
         // Where everything was killed, tasks may have lived on, which nobody would find any more.
         farm::end_left(run.path())
             .map_err(farm::FarmError::process("end what is left of the run"))?;
-        std::fs::remove_dir_all(run.path())
-            .map_err(|error| Failure::of(format!("remove {}", run.path().display()), error))?;
+        run.remove()?;
     }
     Ok(())
 }

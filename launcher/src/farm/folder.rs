@@ -12,14 +12,17 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// In the folder of jobs; no job's id is called so.
 const FARMS: &str = "farms";
 /// What describes a run. A folder without it is none (yet).
 const RECORD: &str = "farm.json";
 const LOCK: &str = "lock";
+/// What the folder of a run that is being removed is called, before a number: no name of a run begins like that.
+const DISCARDED: &str = ".removed-";
 /// The version of it that this build writes of a workflow: whoever knows none must not run its tasks.
 const FORMAT: u32 = 2;
 /// That of all other runs.
@@ -101,10 +104,10 @@ impl Draft {
             remove_left(&path);
             match builder.create(&path) {
                 Ok(()) => match lock(&path, &name) {
-                    Ok(_lock) if path.join(LOCK).exists() => return Ok(Self { path, name, _lock }),
+                    Ok(_lock) => return Ok(Self { path, name, _lock }),
                     // Another one was about to make it, and has taken this for what was left.
-                    Ok(_) | Err(_) if asked.is_some() => return Err(FarmError::NameTaken(name)),
-                    Ok(_) | Err(_) => {}
+                    Err(_) if asked.is_some() => return Err(FarmError::NameTaken(name)),
+                    Err(_) => {}
                 },
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(FarmError::io("create", &path)(error));
@@ -142,18 +145,16 @@ impl Draft {
             settings,
             workflow,
         };
-        let folder = FarmFolder { path: self.path.clone(), record };
-        folder.write()?;
-        self.path = PathBuf::new();
-        Ok(folder)
+        FarmFolder { path: self.path.clone(), record }.write()?;
+        FarmFolder::open(std::mem::take(&mut self.path))
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.path.as_os_str().is_empty() {
-            // What is left of it is no run; the name stays taken.
-            let _ = fs::remove_dir_all(&self.path);
+            // What is left of it is no run.
+            let _ = discard(&self.path);
         }
     }
 }
@@ -165,24 +166,65 @@ fn remove_left(path: &Path) -> bool {
     }
     let file = match OpenOptions::new().write(true).open(path.join(LOCK)) {
         Ok(file) => file,
-        // It is empty, or was left before there was a lock.
+        // It is empty: somebody may be about to fill it.
         Err(_) => return fs::remove_dir(path).is_ok(),
     };
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(_lock) if !path.join(RECORD).exists() => fs::remove_dir_all(path).is_ok(),
+        Ok(_lock) if !path.join(RECORD).exists() => discard(path).is_ok(),
         _ => false,
     }
 }
 
-fn lock(folder: &Path, name: &str) -> Result<FarmLock, FarmError> {
-    let path = folder.join(LOCK);
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let file = file.map_err(FarmError::io("open", &path))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(file) => Ok(FarmLock { _file: file }),
-        Err((_, Errno::EWOULDBLOCK)) => Err(FarmError::Running(name.to_owned())),
-        Err((_, errno)) => Err(FarmError::io("lock", &path)(errno.into())),
+/// Removes a run's folder, whose lock the caller holds. Its name is free at once: what a kill leaves of it is in nobody's way,
+/// and goes with the next run that is removed.
+fn discard(path: &Path) -> io::Result<()> {
+    let Some(folder) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    for entry in fs::read_dir(folder)?.flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(DISCARDED.as_bytes()) {
+            // Its remover may be at it.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
+    let discarded =
+        folder.join(format!("{DISCARDED}{}.{}", std::process::id(), crate::text::now_ms()));
+    fs::rename(path, &discarded)?;
+    match fs::remove_dir_all(&discarded) {
+        // Another one has removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// How often a lock is tried for that is held, and how long it is waited each time: who only asks whether a run is running
+/// has it for a moment.
+const TRIES: u32 = 20;
+const BETWEEN: Duration = Duration::from_millis(5);
+
+fn lock(folder: &Path, name: &str) -> Result<FarmLock, FarmError> {
+    for _ in 0..TRIES {
+        match try_lock(folder) {
+            Ok(Some(lock)) => return Ok(lock),
+            Ok(None) => std::thread::sleep(BETWEEN),
+            Err(error) => return Err(FarmError::io("lock", folder)(error)),
+        }
+    }
+    Err(FarmError::Running(name.to_owned()))
+}
+
+/// Takes the lock; None: another process has it, or has just removed the folder with it.
+fn try_lock(folder: &Path) -> io::Result<Option<FarmLock>> {
+    let path = folder.join(LOCK);
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+    let own = file.metadata()?;
+    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(file) => file,
+        Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+        Err((_, errno)) => return Err(errno.into()),
+    };
+    // A lock of a file that is not there any more keeps nobody out.
+    let is_there = |found: fs::Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
+    Ok(fs::metadata(&path).is_ok_and(is_there).then_some(FarmLock { _file: file }))
 }
 
 impl FarmFolder {
@@ -202,6 +244,8 @@ impl FarmFolder {
     /// # Errors
     /// Where its record can't be read.
     pub fn open(path: PathBuf) -> Result<Self, FarmError> {
+        // Its tasks are known by it, however it is spelled.
+        let path = fs::canonicalize(&path).map_err(FarmError::io("find", &path))?;
         let file = path.join(RECORD);
         let size = fs::metadata(&file).map_err(FarmError::io("read", &file))?.len();
         let bad = |reason: String| FarmError::BadRecord { path: file.clone(), reason };
@@ -349,8 +393,16 @@ impl FarmFolder {
         lock(&self.path, self.name())
     }
 
+    /// Removes it with all that is in it. The caller holds the lock.
+    ///
+    /// # Errors
+    /// Where that is not possible.
+    pub fn remove(&self) -> Result<(), FarmError> {
+        discard(&self.path).map_err(FarmError::io("remove", &self.path))
+    }
+
     /// Whether a process runs it.
     pub fn is_running(&self) -> bool {
-        matches!(self.lock(), Err(FarmError::Running(_)))
+        matches!(try_lock(&self.path), Ok(None))
     }
 }

@@ -61,8 +61,8 @@ pub fn history(folder: &FarmFolder) -> Result<History, FarmError> {
 ///
 /// # Errors
 /// Where that can't be recorded.
-pub fn reopen(folder: &FarmFolder) -> Result<(), FarmError> {
-    journal::reopen(&folder.journal(), folder.record().tasks)
+pub fn reopen(folder: &FarmFolder, retries: u32) -> Result<(), FarmError> {
+    journal::reopen(&folder.journal(), folder.record().tasks, retries)
 }
 
 impl History {

@@ -7,11 +7,11 @@
 use super::FarmError;
 use super::line::Line;
 use super::results::{line_of, words};
+use super::syncing::{NotSynced, Synced, Syncing};
 use super::tasks::Tasks;
 use ckptd_farm::{Entry, Task, Try, Verdict};
 use coordinator::Journal;
 use coordinator::log::LogError;
-use nix::fcntl::OFlag;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fs::{self, File};
@@ -26,6 +26,23 @@ pub const RESULTS: &str = "results.jsonl";
 const FORMAT: u32 = 1;
 /// How long what is written may not be durable.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// The longest line of a journal, in bytes.
+const LONGEST: u64 = 256;
+/// The most ends of tries that a journal has room for.
+const MOST_ENDS: u64 = coordinator::MAX_LOG / LONGEST;
+
+/// Refuses so many tries that their ends have no room.
+///
+/// # Errors
+/// [`FarmError::TooManyTries`].
+pub fn check_tries(tasks: u32, retries: u32) -> Result<(), FarmError> {
+    let most = (MOST_ENDS / u64::from(tasks).max(1)).saturating_sub(1);
+    match u64::from(retries) > most {
+        true => Err(FarmError::TooManyTries { tasks, most }),
+        false => Ok(()),
+    }
+}
 
 /// How many tasks of a run have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -90,9 +107,16 @@ pub fn read(path: &Path) -> Result<Standing, FarmError> {
 ///
 /// # Errors
 /// Where that can't be recorded.
-pub fn reopen(path: &Path, tasks: u32) -> Result<(), FarmError> {
+pub fn reopen(path: &Path, tasks: u32, retries: u32) -> Result<(), FarmError> {
     if !path.exists() {
         return Ok(());
+    }
+    let length = fs::metadata(path).map_err(FarmError::io("read", path))?.len();
+    let Standing { failed, skipped, .. } = read(path)?;
+    let lines = (u64::from(failed) + u64::from(skipped)) * (u64::from(retries) + 1);
+    if length + lines * LONGEST > coordinator::MAX_LOG {
+        let reason = "it has no room for so many more tries; take a new run for what is left";
+        return Err(FarmError::Journal { path: path.to_owned(), reason: reason.to_owned() });
     }
     let (mut journal, _) = open_journal(path, &Line::Opened { format: FORMAT, tasks })?;
     let line = Line::Ended { at_ms: crate::text::now_ms(), entry: Entry::Reopened };
@@ -117,6 +141,10 @@ pub struct Recorder {
     written: usize,
     /// How many of them are among the results.
     listed: usize,
+    /// How many entries were given to it.
+    recorded: u64,
+    /// Whether some are being made durable.
+    is_syncing: bool,
     synced_at: Instant,
 }
 
@@ -167,6 +195,8 @@ impl Recorder {
             pending: VecDeque::new(),
             written: 0,
             listed: 0,
+            recorded: 0,
+            is_syncing: false,
             synced_at: Instant::now(),
         };
         Ok((recorder, entries))
@@ -182,6 +212,7 @@ impl Recorder {
     /// # Errors
     /// Where it can't be written now: [`Recorder::retry`] tries it again.
     pub fn record(&mut self, entry: Entry, tasks: &Tasks) -> Result<(), FarmError> {
+        self.recorded += 1;
         self.pending.push_back(Line::Ended { at_ms: crate::text::now_ms(), entry });
         self.write(tasks)
     }
@@ -208,7 +239,17 @@ impl Recorder {
         Ok(())
     }
 
-    /// Writes what could not be written.
+    /// How many entries were recorded, of which as many may not be durable as [`Recorder::durable`] is less than that.
+    pub fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    /// So many of the first entries are durable.
+    pub fn durable(&self) -> u64 {
+        self.recorded.saturating_sub(self.pending.len() as u64)
+    }
+
+    /// Writes what could not be written. Nothing is being made durable meanwhile.
     ///
     /// # Errors
     /// Where it still can't.
@@ -219,63 +260,62 @@ impl Recorder {
         self.sync()
     }
 
-    /// When it has to be made durable, if there is something.
+    /// When it has to be made durable, if there is something, and nobody does that yet.
     pub fn due(&self) -> Option<Instant> {
-        (!self.pending.is_empty()).then_some(self.synced_at + SYNC_EVERY)
+        (!self.pending.is_empty() && !self.is_syncing).then_some(self.synced_at + SYNC_EVERY)
     }
 
-    /// Makes durable what was written.
+    /// What is to be made durable now; [`Recorder::synced`] is to be told how that went.
+    ///
+    /// # Errors
+    /// Where a file can't be opened once more.
+    pub fn to_sync(&mut self) -> Result<Syncing, FarmError> {
+        let lines = self.written.min(self.listed);
+        let ended = self.pending.iter().take(lines).filter_map(|line| match line {
+            Line::Ended { entry: Entry::Ended(tried), .. } => Some(tried.task),
+            Line::Ended { .. } | Line::Opened { .. } | Line::Part { .. } => None,
+        });
+        let ended = ended.collect();
+        let results = self.results.try_clone().map_err(FarmError::io("open", RESULTS))?;
+        self.is_syncing = true;
+        let (folder, working) = (self.folder.clone(), self.working.clone());
+        Ok(Syncing { folder, working, ended, results, journal: self.journal.to_sync(), lines })
+    }
+
+    /// Nobody makes durable what was to be.
+    pub fn not_synced(&mut self) {
+        self.is_syncing = false;
+    }
+
+    /// How making durable went.
+    ///
+    /// # Errors
+    /// Where it did not.
+    pub fn synced(&mut self, synced: Synced) -> Result<(), FarmError> {
+        self.is_syncing = false;
+        self.synced_at = Instant::now();
+        match synced.result {
+            Ok(()) => {}
+            Err(NotSynced::Outputs(error)) => return Err(error),
+            Err(NotSynced::Journal(error)) => {
+                self.written = 0;
+                return Err(of_log(&self.path)(self.journal.lost(error)));
+            }
+        }
+        self.journal.durable(synced.bytes);
+        self.pending.drain(..synced.lines.min(self.pending.len()));
+        self.written = self.written.saturating_sub(synced.lines);
+        self.listed = self.listed.saturating_sub(synced.lines);
+        Ok(())
+    }
+
+    /// Makes durable what was written. Nobody else is doing that.
     ///
     /// # Errors
     /// Where that fails.
     pub fn sync(&mut self) -> Result<(), FarmError> {
-        // Before that is durable by which a task is never run again.
-        self.sync_outputs().map_err(FarmError::io("make durable what is in", &self.folder))?;
-        if let Err(error) = self.journal.sync() {
-            self.written = 0;
-            return Err(of_log(&self.path)(error));
-        }
-        let done = self.written.min(self.listed);
-        self.pending.drain(..done);
-        self.written -= done;
-        self.listed -= done;
-        self.synced_at = Instant::now();
-        Ok(())
-    }
-}
-
-/// The most tasks whose files are made durable one by one.
-const FEW: usize = 8;
-
-impl Recorder {
-    /// What the tasks have written of which ends are pending, and results.
-    fn sync_outputs(&self) -> io::Result<()> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        if let Some(working) = &self.working {
-            nix::unistd::syncfs(File::open(working)?)?;
-        }
-        let folder = File::open(&self.folder)?;
-        if self.pending.len() > FEW {
-            return nix::unistd::syncfs(&folder).map_err(io::Error::from);
-        }
-        for line in &self.pending {
-            let Line::Ended { entry: Entry::Ended(tried), .. } = line else { continue };
-            for stream in ["out", "err"] {
-                let path = self.folder.join(format!("{}.{stream}", tried.task.0));
-                // Others may write in the folder.
-                let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
-                // Whoever has removed it, or made it another's, does without it.
-                let file = File::options().read(true).custom_flags(flags).open(path);
-                let is_file = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
-                if let Some(file) = file.ok().filter(is_file) {
-                    file.sync_data()?;
-                }
-            }
-        }
-        self.results.sync_data()?;
-        folder.sync_all()
+        let synced = self.to_sync()?.perform();
+        self.synced(synced)
     }
 }
 
@@ -319,7 +359,7 @@ fn list_all(path: &Path, lines: &[Line], tasks: &Tasks) -> io::Result<(File, u64
     file.sync_data()?;
     fs::rename(&draft, path)?;
     if let Some(folder) = path.parent() {
-        File::open(folder)?.sync_all()?;
+        protocol::durable::sync_folder(&File::open(folder)?)?;
     }
     Ok((file, length))
 }
@@ -372,5 +412,31 @@ impl Failed {
             let command: String = String::from_utf8_lossy(&command).chars().take(60).collect();
             format!("task {} {how}: {}", task.0, crate::tables::printable(&command))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_all_tries_have_room() {
+        let tried = Try {
+            task: Task(500_000),
+            attempt: 1_400_000,
+            verdict: Verdict::Signalled(64),
+            took_ms: 365 * 24 * 3600 * 1000,
+            restored: false,
+        };
+        let line = Line::Ended { at_ms: 99_999_999_999_999, entry: Entry::Failed(tried) };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let (mut journal, _) = open_journal(&path, &line).unwrap();
+        let one = journal.length();
+        journal.append(&line).unwrap();
+        assert!(journal.length() - one <= LONGEST, "{one}");
+        assert!(check_tries(500_000, 1).is_ok() && check_tries(0, u32::MAX).is_err());
+        let refused = check_tries(500_000, 2).unwrap_err().to_string();
+        assert!(refused.contains("at most 1 retries each"), "{refused}");
     }
 }

@@ -5,8 +5,7 @@
 //! - `folder`: the folder of a run.
 //! - `tasks`: the commands, in a file.
 //! - `workflow`: tasks that wait for others.
-//! - `journal`: what has ended, and the results for the user.
-//! - `line`: a line of the journal.
+//! - `journal`: what has ended; `line`: a line of it; `syncing`: what makes that durable.
 //! - `results`: a line of the results.
 //! - `history`: the journal between the parts of a run.
 //! - `guard`: the process that the user has started; it looks after the one that starts the tasks.
@@ -19,6 +18,7 @@ mod journal;
 mod line;
 mod quoting;
 mod results;
+mod syncing;
 mod tasks;
 mod template;
 mod worker;
@@ -27,7 +27,7 @@ mod workflow;
 pub use folder::{Draft, FarmFolder};
 pub use guard::{Charge, run as guard};
 pub use history::{History, Part, Span, history, reopen};
-pub use journal::check_results;
+pub use journal::{check_results, check_tries};
 pub use results::words;
 pub use tasks::{Collected, Tasks, collect};
 pub use template::stem;
@@ -112,6 +112,14 @@ pub enum FarmError {
     /// Results of another run would be mixed with this one's.
     #[error("keep results in {}: there are some of another run; take a new folder", .0.display())]
     OtherResults(PathBuf),
+    /// The journal would be too large to be read.
+    #[error("keep a record of all tries: {tasks} tasks can have at most {most} retries each")]
+    TooManyTries {
+        /// How many tasks there are.
+        tasks: u32,
+        /// How often each can be tried again.
+        most: u64,
+    },
     /// Values can't take their places.
     #[error("make tasks of the values: {0}")]
     Template(#[from] template::TemplateError),

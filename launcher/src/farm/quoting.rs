@@ -90,7 +90,9 @@ impl Quoting {
             [b'#', ..] if self.at_word => self.enter(Context::Comment, 1),
             [b'`', ..] => self.enter(Context::Backquoted, 1),
             [b'$', b'(', b'(', ..] => self.enter(Context::Arithmetic(2), 3),
-            [b'<', b'<', ..] | [b'$', b'\'', ..] => self.enter(Context::Unclear, 1),
+            // Arithmetic for some shells, and two subshells for others.
+            [b'(', b'(', ..] if self.at_word => self.enter(Context::Unclear, 1),
+            [b'<', b'<', ..] | [b'$', b'\'' | b'[', ..] => self.enter(Context::Unclear, 1),
             // Of ${1}, a value would make $'...', whose quotes are others.
             [b'$', b'{', first, ..] if !(first.is_ascii_alphabetic() || *first == b'_') => {
                 self.enter(Context::Unclear, 1)
@@ -135,6 +137,7 @@ impl Quoting {
             }
             [b'`', ..] => self.enter(Context::Backquoted, 1),
             [b'$', b'(', b'(', ..] => self.enter(Context::Arithmetic(2), 3),
+            [b'$', b'[', ..] => self.enter(Context::Unclear, 1),
             [b'$', b'(', ..] if self.has_case => self.enter(Context::Unclear, 1),
             [b'$', b'(', ..] => self.enter(Context::Substitution(0), 2),
             [b'$', b'{', rest @ ..] => {

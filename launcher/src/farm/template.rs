@@ -213,22 +213,32 @@ impl Template {
 
     fn fill(&self, number: u64, values: &[&[u8]]) -> Vec<u8> {
         let mut command = Vec::new();
-        for part in &self.parts {
+        for (index, part) in self.parts.iter().enumerate() {
+            let is_redirected = self.parts.get(index + 1).is_some_and(Part::redirects);
+            let word = |value: &[u8]| if is_redirected { in_quotes(value) } else { quoted(value) };
             match part {
                 Part::Text(text) => command.extend_from_slice(text),
-                Part::Number => command.extend_from_slice(number.to_string().as_bytes()),
+                Part::Number => command.extend(word(number.to_string().as_bytes())),
                 Part::Value(Some(which), piece) => {
                     let value = which.checked_sub(1).and_then(|index| values.get(index));
-                    command.extend(quoted(piece.of(value.copied().unwrap_or_default())));
+                    command.extend(word(piece.of(value.copied().unwrap_or_default())));
                 }
                 Part::Value(None, piece) => {
                     let all: Vec<Vec<u8>> =
-                        values.iter().map(|value| quoted(piece.of(value))).collect();
+                        values.iter().map(|value| word(piece.of(value))).collect();
                     command.extend(all.join(&b' '));
                 }
             }
         }
         command
+    }
+}
+
+impl Part {
+    /// Whether digits before it would be the number of a descriptor.
+    fn redirects(&self) -> bool {
+        let Self::Text(text) = self else { return false };
+        matches!(text.iter().find(|byte| !byte.is_ascii_digit()), Some(b'<' | b'>'))
     }
 }
 
@@ -283,13 +293,38 @@ fn without_extension(value: &[u8]) -> &[u8] {
     }
 }
 
-/// A value as one word of the shell's.
+/// Words that mean something to a shell where a command may stand.
+const RESERVED: [&[u8]; 17] = [
+    b"if",
+    b"then",
+    b"else",
+    b"elif",
+    b"fi",
+    b"for",
+    b"in",
+    b"while",
+    b"until",
+    b"do",
+    b"done",
+    b"case",
+    b"esac",
+    b"function",
+    b"select",
+    b"time",
+    b"coproc",
+];
+
+/// A value as one word of the shell's, wherever that stands.
 fn quoted(value: &[u8]) -> Vec<u8> {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+./,:@%^=".contains(byte);
-    // What a shell would take for an assignment, or a leading '=' of zsh's, is harmless behind a command.
-    if !value.is_empty() && value.iter().all(is_plain) {
-        return value.to_vec();
+    // None with '=', which would be an assignment where a command may stand.
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+./,:@%^".contains(byte);
+    match !value.is_empty() && value.iter().all(is_plain) && !RESERVED.contains(&value) {
+        true => value.to_vec(),
+        false => in_quotes(value),
     }
+}
+
+fn in_quotes(value: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'\''];
     for byte in value {
         match byte {
@@ -344,8 +379,24 @@ mod tests {
     }
 
     #[test]
+    fn values_mean_nothing_to_the_shell_by_where_they_stand() {
+        let filled = |template: &str, value: &str| commands(&[template, ":::", value]).remove(0);
+        for (template, value, command) in [
+            ("{}", "A=b", "'A=b'"),
+            ("{}", "if", "'if'"),
+            ("! {} x", "time", "! 'time' x"),
+            ("echo {}>f", "2", "echo '2'>f"),
+            ("echo {}2<f", "1", "echo '1'2<f"),
+            ("echo {} 2>{#}", "1", "echo 1 2>1"),
+            ("echo {#}>{}", "1", "echo '1'>1"),
+        ] {
+            assert_eq!(filled(template, value), command);
+        }
+    }
+
+    #[test]
     fn values_are_words_and_nothing_else() {
-        let hostile = ["a b", "$(id)", "it's", "", "*", "a\nb", "~", "x;y", "#", "\\"];
+        let hostile = ["a b", "$(id)", "it's", "", "*", "a\nb", "~", "x;y", "#", "\\", "a=b", "fi"];
         let templates = [
             "printf %s {}",
             "printf '%s' {} # it's \"",
@@ -380,6 +431,10 @@ mod tests {
             "cat <<E\n{}\nE",
             "echo $(({}))",
             "echo \"$(({}))\"",
+            "((i = {}))",
+            "true && (({} > 1))",
+            "echo $[{}]",
+            "echo \"$[{}]\"",
             "echo ${1}",
             "echo 'it",
             "echo #",

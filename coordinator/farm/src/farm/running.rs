@@ -37,8 +37,8 @@ pub(super) struct Running {
     pub cant_be_kept: bool,
     /// Why it is being ended, if that is its own fault.
     pub verdict: Option<Verdict>,
-    /// How its process ended while a last checkpoint was being taken.
-    pub how: Option<How>,
+    /// How and when its process ended while a last checkpoint was being taken.
+    pub ended: Option<(How, Duration)>,
 }
 
 impl Running {
@@ -55,7 +55,7 @@ impl Running {
             is_kept: restored,
             cant_be_kept: false,
             verdict: None,
-            how: None,
+            ended: None,
         }
     }
 

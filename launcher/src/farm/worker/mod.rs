@@ -17,13 +17,14 @@ mod progress;
 mod reap;
 
 use super::journal::{Failed, Recorder};
+use super::syncing::Synced;
 use super::tasks::Tasks;
 use super::{FarmError, FarmFolder, say};
 use crate::EXIT_FAILED;
 use crate::cli::{CheckpointSetting, FarmSettings, HaltSetting};
 use crate::failure::Failure;
 use crate::session::signals::is_ignored;
-use ckptd_farm::{Attempt, Event, Farm, Outcome, Settings, Task};
+use ckptd_farm::{Attempt, Event, Farm, Outcome, Reach, Settings, Task};
 use keeping::{Jobs, Keeper};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -31,7 +32,7 @@ use outputs::Outputs;
 use progress::Progress;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
-use std::thread::available_parallelism;
+use std::thread::{JoinHandle, available_parallelism};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -58,6 +59,8 @@ pub enum Message {
     NoCheckpoint(Task, String),
     /// What a last checkpoint has come to.
     Saved(Task, Result<(), String>),
+    /// Ends have been made durable, or not.
+    Synced,
 }
 
 /// What a process is.
@@ -96,8 +99,10 @@ struct Worker {
     keepers: BTreeMap<Task, Keeper>,
     /// How many processes are leaving.
     leaving: usize,
-    /// Tries whose jobs are to be removed.
-    over: Vec<(Task, Attempt)>,
+    /// Tries whose jobs are to be removed once so many entries are durable.
+    over: Vec<(Task, Attempt, u64)>,
+    /// Makes ends durable.
+    syncing: Option<JoinHandle<Synced>>,
     tell: UnboundedSender<Message>,
     recordable: bool,
     output_limit: Option<u64>,
@@ -215,6 +220,7 @@ impl Worker {
             keepers: BTreeMap::new(),
             leaving: 0,
             over: Vec::new(),
+            syncing: None,
             tell,
             recordable: true,
             output_limit: settings.output_limit,
@@ -239,10 +245,19 @@ impl Worker {
         self.feed(Event::Clock);
         while self.outcome.is_none() || (self.keepers.len() + self.leaving > 0 && !self.is_late()) {
             let wake = self.wake();
-            tokio::select! {
-                _ = ended.recv() => self.reap(),
-                Some(message) = messages.recv() => self.hear(message),
-                () = tokio::time::sleep_until(wake.into()) => self.feed(Event::Clock),
+            let message = tokio::select! {
+                Some(message) = messages.recv() => Some(message),
+                _ = ended.recv() => None,
+                () = tokio::time::sleep_until(wake.into()) => None,
+            };
+            // Who ends everything has ended tasks, too: his signal, which others pass on, counts before their ends.
+            tokio::task::yield_now().await;
+            let more = std::iter::from_fn(|| messages.try_recv().ok());
+            message.into_iter().chain(more).for_each(|message| self.hear(message));
+            // What has ended is not late.
+            self.reap();
+            if self.farm.deadline().is_some_and(|deadline| deadline <= self.began.elapsed()) {
+                self.feed(Event::Clock);
             }
             self.look();
             self.progress.show(&self.farm.outcome(), self.farm.running());
@@ -295,14 +310,16 @@ impl Worker {
                 self.interrupted_by.get_or_insert(signal);
                 self.interrupted_at = Instant::now();
                 let has_tasks = self.farm.running() > 0;
+                let reach = if of_all.contains(&signal) { Reach::All } else { Reach::Farm };
                 // Before anything is said: a terminal may take its time.
-                self.feed(Event::Interrupt);
+                self.feed(Event::Interrupt(reach));
                 if is_first && has_tasks {
                     self.progress.say(
                         "tasks are being ended, with last checkpoints; once more ends them at once",
                     );
                 }
             }
+            Message::Synced => self.synced(),
             Message::NoCheckpoint(task, reason) => self.no_checkpoint(task, &reason),
             Message::Saved(task, saved) => {
                 let is_saved = saved.is_ok();
@@ -327,15 +344,14 @@ impl Worker {
     /// Looks at what nothing tells of by itself.
     fn look(&mut self) {
         if self.recordable && self.recorder.due().is_some_and(|due| due <= Instant::now()) {
-            let synced = self.recorder.sync();
-            self.recorded(synced);
-            self.forget_over();
+            self.start_sync();
         }
         if self.outcome.is_some() || self.looked_at.elapsed() < LOOK {
             return;
         }
         self.looked_at = Instant::now();
-        if !self.recordable && self.recorder.retry(&self.tasks).is_ok() {
+        let may_retry = !self.recordable && self.syncing.is_none();
+        if may_retry && self.recorder.retry(&self.tasks).is_ok() {
             self.recordable = true;
             self.forget_over();
             self.progress.say("results can be written again");
@@ -360,6 +376,40 @@ impl Worker {
         }
     }
 
+    /// Has what was recorded made durable.
+    fn start_sync(&mut self) {
+        let syncing = match self.recorder.to_sync() {
+            Ok(syncing) => syncing,
+            Err(error) => return self.recorded(Err(error)),
+        };
+        let tell = self.tell.clone();
+        let run = move || {
+            let synced = syncing.perform();
+            // Nobody listens any more at the end of the run, which waits for this thread.
+            let _ = tell.send(Message::Synced);
+            synced
+        };
+        match std::thread::Builder::new().name("syncs".to_owned()).spawn(run) {
+            Ok(thread) => self.syncing = Some(thread),
+            Err(error) => {
+                let error = FarmError::process("start a thread")(error);
+                self.recorder.not_synced();
+                self.recorded(Err(error));
+            }
+        }
+    }
+
+    /// Takes what a thread that makes ends durable has come to; waits for it.
+    fn synced(&mut self) {
+        let Some(thread) = self.syncing.take() else { return };
+        let synced = match thread.join() {
+            Ok(synced) => self.recorder.synced(synced),
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        self.recorded(synced);
+        self.forget_over();
+    }
+
     /// Takes note of whether something could be recorded.
     fn recorded(&mut self, result: Result<(), FarmError>) {
         let Err(error) = result else { return };
@@ -373,6 +423,7 @@ impl Worker {
 
     /// The end: tells how it went; the exit status.
     fn finish(mut self, resume: &str, quiet: bool) -> Result<u8, Failure> {
+        self.synced();
         let synced = self.recorder.sync();
         let left_behind = processes::end_all();
         self.progress.end();

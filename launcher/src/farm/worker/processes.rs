@@ -17,6 +17,8 @@ use crate::farm::MARK;
 const LAST_BREATH: Duration = Duration::from_secs(10);
 /// How often it is looked whether they have.
 const LOOK: Duration = Duration::from_millis(5);
+/// How long a process may take to execute another program, until which it can't be told what it is.
+const EXECUTION: Duration = Duration::from_secs(1);
 /// The most processes that are looked at.
 const MOST: usize = 1_000_000;
 
@@ -92,14 +94,15 @@ pub fn end_all() -> io::Result<usize> {
 /// Where they do not end.
 pub fn end_left(folder: &Path) -> io::Result<usize> {
     let mark = [MARK.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
-    let until = Instant::now() + LAST_BREATH;
+    let since = Instant::now();
     let mut seen = BTreeSet::new();
     loop {
-        let left = marked(&mark)?;
-        if left.is_empty() {
+        let Marked { left, are_unclear } = marked(&mark)?;
+        let waits = are_unclear && since.elapsed() < EXECUTION;
+        if left.is_empty() && !waits {
             return Ok(seen.len());
         }
-        if Instant::now() > until {
+        if since.elapsed() > LAST_BREATH {
             return Err(io::ErrorKind::TimedOut.into());
         }
         for pid in left {
@@ -110,10 +113,17 @@ pub fn end_left(folder: &Path) -> io::Result<usize> {
     }
 }
 
+/// What is left of a run.
+struct Marked {
+    left: Vec<Pid>,
+    /// Whether there are processes that are executing a program at this moment.
+    are_unclear: bool,
+}
+
 /// The processes with this in their environment. That of others' can't be read; those that have ended have none.
-fn marked(mark: &[u8]) -> io::Result<Vec<Pid>> {
+fn marked(mark: &[u8]) -> io::Result<Marked> {
     let own = Pid::this();
-    let mut found = Vec::new();
+    let mut found = Marked { left: Vec::new(), are_unclear: false };
     for entry in std::fs::read_dir("/proc")?.flatten().take(MOST) {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).map(Pid::from_raw) else {
@@ -121,10 +131,26 @@ fn marked(mark: &[u8]) -> io::Result<Vec<Pid>> {
         };
         let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
         if pid != own && environment.split(|byte| *byte == 0).any(|entry| entry == mark) {
-            found.push(pid);
+            found.left.push(pid);
         }
+        found.are_unclear |= environment.is_empty() && is_executing(pid);
     }
     Ok(found)
+}
+
+/// Whether a process has the memory of another program already, and not yet its environment: execve(2) makes one after the
+/// other (begin_new_exec and create_elf_tables, fs/binfmt_elf.c), and a new process runs from the first on for who has
+/// started it.
+fn is_executing(pid: Pid) -> bool {
+    /// Kernel threads have neither (PF_KTHREAD, include/linux/sched.h).
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // Behind the name, which may have any bytes in it: the state is field 3, flags 9, env_end 51 (proc_pid_stat(5)).
+    let Some((_, rest)) = text.rsplit_once(')') else { return false };
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
+    let flags = field(9).parse().unwrap_or(0);
+    !matches!(field(3), "Z" | "X") && flags & KERNEL_THREAD == 0 && field(51) == "0"
 }
 
 #[cfg(test)]
@@ -132,6 +158,21 @@ mod tests {
     use super::*;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
+
+    #[test]
+    fn who_executes_a_program_is_told_from_all_others() {
+        assert!(!is_executing(Pid::this()));
+        assert!(!is_executing(Pid::from_raw(i32::MAX)));
+        let mut empty = Command::new("sleep").arg("1000").env_clear().spawn().unwrap();
+        let until = Instant::now() + EXECUTION;
+        while is_executing(pid_of(&empty)) && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+        assert!(!is_executing(pid_of(&empty)), "one that has no environment");
+        empty.kill().unwrap();
+        assert!(!is_executing(pid_of(&empty)), "a zombie");
+        empty.wait().unwrap();
+    }
 
     #[test]
     fn what_is_left_of_a_run_is_found_and_ended() {
