@@ -196,6 +196,14 @@ pub fn failed(stage: &Stage) -> Result<(), Failure> {
     let state = farm.state()?;
     let counted = [&state["right"], &state["failed"], &state["skipped"]];
     expect(state["state"] == "ended" && counted == [1, 2, 2], || format!("{state}"))?;
+    let kinds = stage.json(&["farm", "status", "f"])?;
+    let told = |kind: &Value| {
+        ["tasks", "right", "failed", "skipped", "left"].map(|key| kind[key].as_u64().unwrap_or(99))
+    };
+    let told: Vec<_> = kinds.as_array().into_iter().flatten().map(told).collect();
+    let expected =
+        [[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0]];
+    expect(told == expected && kinds[0]["kind"] == "bad", || format!("{kinds}"))?;
     // Nothing is tried again unless somebody wants that.
     farm.resume(&[], 4)?;
     own(fs::write(stage.home.join("mended"), ""))?;
