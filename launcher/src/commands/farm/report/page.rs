@@ -136,8 +136,10 @@ fn facts(out: &mut String, told: &Told, clock: &Clock, places: usize) {
             ),
         },
     ));
-    if history.parts.len() > 1 {
-        rows.push(("went on", format!("{} times", history.parts.len() - 1)));
+    match history.parts.len() {
+        0 | 1 => {}
+        2 => rows.push(("went on", "once".to_owned())),
+        parts => rows.push(("went on", format!("{} times", parts - 1))),
     }
     let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     table(out, &[], &rows);
