@@ -140,12 +140,12 @@ impl Ready {
                 self.queue.push_back(task);
             }
             if matches!(self.order, Order::LifoHrf | Order::RankHrf) {
-                self.into_lane(graph.rank(task), task);
+                self.add_to_lane(graph.rank(task), task);
             }
         }
     }
 
-    fn into_lane(&mut self, rank: u32, task: Task) {
+    fn add_to_lane(&mut self, rank: u32, task: Task) {
         let floor = self.floor;
         let lane = self.lanes.entry(rank).or_insert_with(|| {
             self.poorest.insert((floor, Reverse(rank)));

@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 /// What this page has more than that about a job.
 const MORE_STYLE: &str = ".seam { stroke: var(--soft); stroke-dasharray: 3 3; } .key { display: inline-block; width: .8em; \
-    height: .8em; margin: 0 .4em 0 1em; background: currentColor; }";
+    height: .8em; margin: 0 .4em 0 1em; } .kind { white-space: nowrap; }";
 /// The longest tasks that are named.
 const SLOWEST: usize = 20;
 /// The most others that are named.
@@ -69,7 +69,7 @@ fn key(told: &Told, clock: &Clock) -> String {
         for (kind, name) in told.names.kind_names.iter().take(KINDS).enumerate() {
             let _ = write!(
                 out,
-                r#"<svg class="key" viewBox="0 0 1 1"><rect class="phase{kind}" width="1" height="1"/></svg>{}"#,
+                r#"<span class="kind"><svg class="key" viewBox="0 0 1 1"><rect class="phase{kind}" width="1" height="1"/></svg>{}</span>"#,
                 escaped(name)
             );
         }
