@@ -61,7 +61,21 @@ pub const HARMS: &[Harm] = &[
         inflict: |p| rewrite_graph(p, |graph| graph["architecture"] = "s390x".into()),
         named: |_| vec!["s390x".into()],
     },
+    Harm {
+        name: "other-processor",
+        inflict: |p| {
+            rewrite_graph(p, |graph| {
+                for offer in graph["offers"].as_array_mut().into_iter().flatten() {
+                    offer["features"] = serde_json::json!(["fpu", NOWHERE]);
+                }
+            })
+        },
+        named: |_| vec![NOWHERE.into()],
+    },
 ];
+
+/// A feature that no processor has.
+const NOWHERE: &str = "quaternions";
 
 fn process_name(parts: &Parts) -> Vec<String> {
     parts.process.file_name().map(|n| n.to_string_lossy().into_owned()).into_iter().collect()
@@ -251,7 +265,7 @@ impl Killed {
         self.worker.must_be_whole(&[1])?;
         let whole = self.worker.verdicts()?.iter().any(|(n, v)| *n == 2 && v == "whole");
         // What the engine alone understands is whole to the store.
-        if whole && !["newer-graph", "other-architecture"].contains(&harm.name) {
+        if whole && !["newer-graph", "other-architecture", "other-processor"].contains(&harm.name) {
             return Err(Failure("verify finds nothing wrong with checkpoint 2".into()));
         }
         self.worker.job.restart(&["--checkpoint", "1"])?;
