@@ -269,7 +269,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Where a file can't be opened once more.
-    pub fn to_sync(&mut self) -> Result<Syncing, FarmError> {
+    pub fn begin_sync(&mut self) -> Result<Syncing, FarmError> {
         let lines = self.written.min(self.listed);
         let ended = self.pending.iter().take(lines).filter_map(|line| match line {
             Line::Ended { entry: Entry::Ended(tried), .. } => Some(tried.task),
@@ -314,7 +314,7 @@ impl Recorder {
     /// # Errors
     /// Where that fails.
     pub fn sync(&mut self) -> Result<(), FarmError> {
-        let synced = self.to_sync()?.perform();
+        let synced = self.begin_sync()?.perform();
         self.synced(synced)
     }
 }

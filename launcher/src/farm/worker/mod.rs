@@ -378,7 +378,7 @@ impl Worker {
 
     /// Has what was recorded made durable.
     fn start_sync(&mut self) {
-        let syncing = match self.recorder.to_sync() {
+        let syncing = match self.recorder.begin_sync() {
             Ok(syncing) => syncing,
             Err(error) => return self.recorded(Err(error)),
         };
