@@ -304,6 +304,12 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
         (self.file(), self.unsynced)
     }
 
+    /// Whether it takes no more entries, since it is not known where its file ends: it has to be opened again.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
     /// So much of what was not durable is.
     pub fn durable(&mut self, bytes: u64) {
         let bytes = bytes.min(self.unsynced);

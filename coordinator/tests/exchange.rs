@@ -8,7 +8,7 @@ mod connecting;
 
 use connecting::{node, options, refused};
 use coordinator::server::{Ready, SOCKET, ServeError, exchange_authority, serve};
-use protocol::cluster::VERSION;
+use protocol::cluster::VERSIONS;
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::powers::Powers;
 use protocol::cluster::succession::Followed;
@@ -42,7 +42,7 @@ fn end(running: JoinHandle<()>) {
 fn token(state: &Path) -> Token {
     let mut stream = UnixStream::connect(state.join(SOCKET)).unwrap();
     let powers = Powers::of_all_users(false);
-    for ask in [Ask::Hello { version: VERSION }, Ask::Token { uses: 5, valid_s: 600, powers }] {
+    for ask in [Ask::Hello { version: VERSIONS }, Ask::Token { uses: 5, valid_s: 600, powers }] {
         stream.write_all((serde_json::to_string(&ask).unwrap() + "\n").as_bytes()).unwrap();
     }
     let mut line = String::new();

@@ -6,11 +6,11 @@ mod connecting;
 
 use connecting::{node, options, refused};
 use coordinator::server::{Options, Ready, SOCKET, ServeError, serve};
-use protocol::cluster::VERSION;
 use protocol::cluster::agent::{FromAgent, JobUser, NodeProfile, ToAgent};
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::powers::{Powers, SpeaksFor};
 use protocol::cluster::succession::Followed;
+use protocol::cluster::{VERSIONS, Versions};
 use protocol::transport::{
     Arrival, Authority, Credentials, Identity, MAX_BODY, Members, PeerDoor, RefusalKind, Role,
     Sealer, Successor, Token, TransportError,
@@ -46,7 +46,7 @@ impl Cluster {
     }
 
     fn ask(&self, ask: &Ask) -> Answer {
-        let lines = [Ask::Hello { version: VERSION }, ask.clone()];
+        let lines = [Ask::Hello { version: VERSIONS }, ask.clone()];
         let lines: Vec<String> =
             lines.iter().map(|ask| serde_json::to_string(ask).unwrap() + "\n").collect();
         serde_json::from_str(&self.say(lines.concat().as_bytes())).unwrap()
@@ -108,7 +108,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         version: String::new(),
     };
     let (instances, holdings) = (Vec::new(), Vec::new());
-    FromAgent::Hello { version: VERSION, term: 0, followed: None, profile, instances, holdings }
+    FromAgent::Hello { version: VERSIONS, term: 0, followed: None, profile, instances, holdings }
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn roles_and_forgeries_are_refused() {
     };
     assert_eq!(name, node("a"));
     let (_, mut receiver) = connection.split();
-    let message = protocol::cluster::peer::PeerMessage::Hello { version: VERSION };
+    let message = protocol::cluster::peer::PeerMessage::Hello { version: VERSIONS };
     let body = vec![7; MAX_BODY];
     sender.send(&message, &body).await.unwrap();
     let (received, bytes) = receiver.receive().await.unwrap().unwrap();
@@ -256,7 +256,7 @@ async fn asks_as(identity: &Identity, user: &JobUser, ask: &Ask) -> Answer {
     sender.send(&hello(local), &[]).await.unwrap();
     let opened = FromAgent::ClientOpened { client: 1, user: user.clone() };
     sender.send(&opened, &[]).await.unwrap();
-    for ask in [&Ask::Hello { version: VERSION }, ask] {
+    for ask in [&Ask::Hello { version: VERSIONS }, ask] {
         let line = serde_json::to_string(ask).unwrap();
         sender.send(&FromAgent::ClientLine { client: 1, line }, &[]).await.unwrap();
     }
@@ -481,4 +481,34 @@ fn local_clients_who_ask_nothing_keep_nobody_out() {
         cluster.token(1, 60);
     }
     drop(idle);
+}
+
+/// Says hello as a member that speaks these versions: the first answer.
+async fn answer_to(identity: &Identity, version: Versions) -> ToAgent {
+    let link = identity.connect_coordinator().await.unwrap();
+    let FromAgent::Hello { profile, instances, holdings, .. } = hello(link.local) else {
+        panic!("it is a hello");
+    };
+    let (term, followed) = (0, None);
+    let hello = FromAgent::Hello { version, term, followed, profile, instances, holdings };
+    let (mut sender, mut receiver) = link.split();
+    sender.send(&hello, &[]).await.unwrap();
+    receiver.receive().await.unwrap().unwrap().0
+}
+
+/// The next release speaks this one's version, too; the one after it need not.
+#[tokio::test]
+async fn a_member_of_the_next_version_is_taken() {
+    let cluster = Cluster::start();
+    let token = cluster.token(1, 60);
+    let identity = Identity::open(&cluster.folder("a"), &token, &node("a")).await.unwrap();
+    let newest = VERSIONS.common(VERSIONS).unwrap();
+    let next = Versions::between(newest, newest + 1).unwrap();
+    let taken = answer_to(&identity, next).await;
+    assert!(matches!(taken, ToAgent::Welcome { .. }), "{taken:?}");
+    let after_next = Versions::between(newest + 1, newest + 2).unwrap();
+    let ToAgent::Refused { reason } = answer_to(&identity, after_next).await else {
+        panic!("it is not refused");
+    };
+    assert!(reason.contains(&format!("speaks version {after_next}")), "{reason}");
 }

@@ -5,7 +5,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::agent::ExitKind;
-use protocol::cluster::VERSION;
+use protocol::cluster::VERSIONS;
 use protocol::cluster::agent::Stream;
 use protocol::cluster::client::{Answer, Ask, LogPlace};
 use serde_json::json;
@@ -62,7 +62,7 @@ impl Stage {
             let mut talk = Talk { lines: BufReader::new(stream) };
             match talk.hear() {
                 None => continue,
-                Some(Ask::Hello { version: VERSION }) => {}
+                Some(Ask::Hello { version: VERSIONS }) => {}
                 Some(other) => panic!("{other:?}"),
             }
             let ask = talk.hear().unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use protocol::cluster::agent::Peer;
 use protocol::cluster::peer::PeerMessage;
-use protocol::cluster::{NodeName, VERSION};
+use protocol::cluster::{NodeName, VERSIONS};
 use protocol::compact::Pieces;
 use protocol::transport::{Fingerprint, Precedence};
 use tokio::sync::watch;
@@ -128,7 +128,7 @@ impl Peers {
         let (known, way) = (self.known.subscribe(), Some(Way { address, own_moves }));
         let validity = Validity { known, node: node.clone(), key, way };
         let link = self.dialer.peer(node.clone(), address, validity, precedence).await?;
-        let hello = (PeerMessage::Hello { version: VERSION }, Vec::new());
+        let hello = (PeerMessage::Hello { version: VERSIONS }, Vec::new());
         link.to.send(hello).await.map_err(|_| DialError::Gone(node.clone()))?;
         Ok(link)
     }

@@ -2,7 +2,7 @@
 
 use ckpt_node::is_job_id;
 use protocol::cluster::peer::PeerMessage;
-use protocol::cluster::{NodeName, VERSION};
+use protocol::cluster::{NodeName, VERSIONS};
 
 use super::busy::Busy;
 use super::copies::{self, CopyError, Offered};
@@ -51,7 +51,7 @@ impl Server {
     /// Serves one connection until it ends, or its other side says what makes no sense.
     pub async fn serve(&self, from: NodeName, mut link: PeerLink) {
         match link.from.recv().await {
-            Some((PeerMessage::Hello { version: VERSION }, _)) => {}
+            Some((PeerMessage::Hello { version }, _)) if version.common(VERSIONS).is_some() => {}
             _ => return tracing::warn!(%from, "refused: it did not greet"),
         }
         while let Some((message, body)) = link.from.recv().await {

@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use coordinator::server::SOCKET;
 use protocol::cluster::client::{Answer, Ask, LogPlace, MAX_ANSWER, MAX_ASK};
-use protocol::cluster::{Epoch, VERSION};
+use protocol::cluster::{Epoch, VERSIONS};
 use protocol::frame::{self, FrameError};
 use serde_json::Value;
 use std::fs::File;
@@ -127,7 +127,7 @@ impl Coordinator {
         mut take: impl FnMut(Answer) -> Result<(), AskError>,
     ) -> Result<Answer, AskError> {
         let mut stream = UnixStream::connect(self.socket()).await?;
-        let hello = frame::encode(&Ask::Hello { version: VERSION }, MAX_ASK)?;
+        let hello = frame::encode(&Ask::Hello { version: VERSIONS }, MAX_ASK)?;
         let lines = format!("{hello}\n{}\n", frame::encode(ask, MAX_ASK)?);
         stream.write_all(lines.as_bytes()).await?;
         let mut reader = BufReader::new(stream);

@@ -72,9 +72,9 @@ pub fn sight(headers: &HeaderMap, tokens: &Tokens) -> Option<Sight> {
     is_session.then_some(Sight::All)
 }
 
-/// The secret in the query of a request's target, as in the address that was printed.
-pub fn shown_in_query(query: Option<&str>) -> Option<&str> {
-    query?.split('&').find_map(|pair| pair.strip_prefix("token="))
+/// The login in the query of a request's target, as in an address that was printed.
+pub fn login_in_query(query: Option<&str>) -> Option<&str> {
+    query?.split('&').find_map(|pair| pair.strip_prefix("login="))
 }
 
 #[cfg(test)]
@@ -141,7 +141,8 @@ mod tests {
         ] {
             assert_eq!(seen(kind, &value), None, "{value}");
         }
-        assert_eq!(shown_in_query(Some("a=b&token=xyz")), Some("xyz"));
-        assert_eq!(shown_in_query(Some("a=token=xyz")), None);
+        assert_eq!(login_in_query(Some("a=b&login=xyz")), Some("xyz"));
+        assert_eq!(login_in_query(Some("a=login=xyz")), None);
+        assert_eq!(login_in_query(Some("token=xyz")), None);
     }
 }

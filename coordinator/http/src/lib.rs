@@ -6,6 +6,7 @@
 //!
 //! - [`Port`]: where it listens. Only at loopback addresses: there is no TLS here.
 //! - [`token`]: who may look. Everybody on the machine can connect, so each request bears a secret.
+//! - [`login`]: what lets a browser in, once.
 //! - `gate`: the checks that each request passes first.
 //! - `limits`, `connection`, `strangers`: how many may connect, and for how long one may be slow.
 //! - `routes`: what there is.
@@ -23,6 +24,7 @@ mod connection;
 mod gate;
 mod history;
 mod limits;
+pub mod login;
 mod metrics;
 mod page;
 mod routes;
@@ -81,8 +83,8 @@ pub struct Port {
 pub struct Served {
     /// Where, without the secret.
     pub url: String,
-    /// Where, with the secret: whoever knows this sees everything.
-    pub secret_url: String,
+    /// Where, with a login: whoever opens this first sees everything.
+    pub login_url: String,
     /// The file that holds the secret.
     pub token: PathBuf,
     /// The file that holds the one for the metrics alone.
@@ -113,11 +115,12 @@ impl Port {
         let tokens = Tokens::open(state)?;
         let url = format!("http://{}/", self.address);
         let served = Served {
-            secret_url: format!("{url}?token={}", tokens.secret()),
+            login_url: tokens.login_address(&url)?,
             url,
             token: state.join(token::FILE),
             metrics_token: state.join(token::METRICS_FILE),
         };
+        token::note_address(state, &served.url)?;
         let action = |action| move |source| HttpError::Io { action, source };
         let watch = watch::Watch::new(state).map_err(action("open the coordinator's folder"))?;
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -38,20 +38,15 @@ fn frame(title: &str, with_script: bool, body: &Markup) -> String {
     page.into_string()
 }
 
-/// What is shown to who has no secret, or a wrong one.
+/// What is shown to who has no cookie, or a login that is not good (any more).
 pub fn login(wrong: bool) -> String {
     let body = html! {
         main class="login" {
             h1 { "ckptd" }
-            @if wrong { p role="alert" { "That is not the token of this coordinator." } }
+            @if wrong { p role="alert" { "That address is used up, too old, or none of this coordinator." } }
             p {
-                "The coordinator has printed an address with a token when it started. The token is also in the file "
-                code { "http.token" } " of its folder."
-            }
-            form action="/" method="get" {
-                label for="token" { "Token" }
-                input id="token" name="token" type="password" autocomplete="off" required;
-                button { "Show the cluster" }
+                "On the coordinator's machine " code { "ckptd page" }
+                " prints an address that shows the cluster. It is good once, for ten minutes."
             }
         }
     };

@@ -1,7 +1,7 @@
 //! What is served where.
 //!
 //! ```text
-//! /              the page; with ?token=SECRET: the cookie for it
+//! /              the page; with ?login=LOGIN: the cookie for it
 //! /data          what the page shows, as JSON
 //! /events        the same again and again, as server-sent events
 //! /log?job=ID    the end of a job's log, as JSON
@@ -21,7 +21,7 @@ use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -96,10 +96,12 @@ async fn found<B>(context: &Context, request: &Request<B>) -> Answer {
     if let Some((kind, content)) = page::asset(path) {
         return full(StatusCode::OK, kind, content);
     }
-    if let ("/", Some(secret)) = (path, gate::shown_in_query(query)) {
-        return logged_in(context, secret);
-    }
     let sight = gate::sight(request.headers(), &context.tokens);
+    // HEAD changes nothing: it spends none.
+    if let (&Method::GET, "/", Some(login)) = (request.method(), path, gate::login_in_query(query))
+    {
+        return logged_in(context, login, sight);
+    }
     match (path, sight) {
         ("/metrics", Some(_)) => tell_metrics(context, request.headers()).await,
         (_, Some(Sight::Metrics)) => forbidden(),
@@ -140,7 +142,7 @@ fn refused(refusal: Refusal) -> Answer {
 
 fn unauthorized() -> Answer {
     let mut answer =
-        full(StatusCode::UNAUTHORIZED, TEXT, "a token is needed: see 'ckptd coordinator --help'\n");
+        full(StatusCode::UNAUTHORIZED, TEXT, "a token is needed: see 'ckptd page --help'\n");
     let scheme = HeaderValue::from_static("Bearer realm=\"ckptd\"");
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
     answer
@@ -150,9 +152,10 @@ fn forbidden() -> Answer {
     full(StatusCode::FORBIDDEN, TEXT, "this token is for /metrics alone\n")
 }
 
-/// Gives a browser that has shown the secret the cookie, and an address without the secret.
-fn logged_in(context: &Context, secret: &str) -> Answer {
-    if context.tokens.sight(secret) != Some(Sight::All) {
+/// Gives a browser that has shown a login the cookie, and an address without the login. One that has the cookie comes back to an
+/// address that it has opened before: it goes on to the page.
+fn logged_in(context: &Context, login: &str, sight: Option<Sight>) -> Answer {
+    if sight != Some(Sight::All) && !context.tokens.let_in(login) {
         return full(StatusCode::FORBIDDEN, HTML, page::login(true));
     }
     let (name, session) = (context.tokens.cookie_name(), context.tokens.session());

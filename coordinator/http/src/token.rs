@@ -3,23 +3,31 @@
 //! ```text
 //! STATE/http.token       for all that is served
 //! STATE/metrics.token    for the metrics alone
+//! STATE/http.address     where the page is served: no secret
 //! ```
 //!
 //! Each is 32 random bytes, in hexadecimal, in a file for its owner alone. They are made once, and stay: a new one is
-//! made in the place of a file that was removed, at the next start. A browser that has shown the secret once is given a
-//! cookie, which is another secret and ends with the coordinator's process.
+//! made in the place of a file that was removed, at the next start. No address has them, which would stay in histories: a
+//! browser is let in by a [login](crate::login), and given a cookie, which is another secret and ends with the coordinator's
+//! process.
 
+use crate::login::{self, Logins};
 use blake3::Hash;
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 
 /// The file with the secret for all that is served, in the coordinator's folder.
 pub const FILE: &str = "http.token";
 /// The file with the secret for the metrics alone.
 pub const METRICS_FILE: &str = "metrics.token";
+/// The file that says where the page is.
+const ADDRESS_FILE: &str = "http.address";
+/// The longest address of a page, in bytes.
+const LONGEST_ADDRESS: u64 = 256;
 
 /// Random bytes of a secret.
 const LENGTH: usize = 32;
@@ -43,6 +51,9 @@ pub enum TokenError {
     /// It holds none.
     #[error("use {}: it holds no token: remove it, and a new one is made", .0.display())]
     NoToken(PathBuf),
+    /// No page was ever served.
+    #[error("find the page of {}: none is served there; see ckptd coordinator --http", .0.display())]
+    NoPage(PathBuf),
     /// No randomness.
     #[error("make a token: the system has no randomness")]
     NoRandomness,
@@ -65,6 +76,38 @@ pub struct Tokens {
     metrics: Hash,
     session: String,
     session_hash: Hash,
+    logins: Mutex<Logins>,
+}
+
+/// The address that lets a browser in, once and soon, of the page that was last served of this folder.
+///
+/// # Errors
+/// Where none was, or the secret can't be read.
+pub fn login_address(state: &Path) -> Result<String, TokenError> {
+    let path = state.join(ADDRESS_FILE);
+    let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let mut address = String::new();
+    match std::fs::File::open(&path) {
+        Ok(file) => file.take(LONGEST_ADDRESS).read_to_string(&mut address).map(drop),
+        Err(error) if missing(&error) => return Err(TokenError::NoPage(state.to_owned())),
+        Err(error) => Err(error),
+    }
+    .map_err(|source| TokenError::Io { action: "read", path, source })?;
+    let secret = read(&state.join(FILE))?;
+    with_login(address.trim_end(), &secret)
+}
+
+/// Says in the folder where the page is.
+pub(crate) fn note_address(state: &Path, address: &str) -> Result<(), TokenError> {
+    let path = state.join(ADDRESS_FILE);
+    protocol::durable::replace(&path, format!("{address}\n").as_bytes())
+        .map_err(|source| TokenError::Io { action: "write", path, source })
+}
+
+fn with_login(address: &str, secret: &str) -> Result<String, TokenError> {
+    let mut nonce = [0; login::NONCE];
+    protocol::transport::random(&mut nonce).map_err(|_| TokenError::NoRandomness)?;
+    Ok(format!("{address}?login={}", login::make(secret, protocol::clock::wall_ms(), nonce)))
 }
 
 impl Tokens {
@@ -80,14 +123,27 @@ impl Tokens {
             all: blake3::hash(secret.as_bytes()),
             metrics: blake3::hash(metrics.as_bytes()),
             session_hash: blake3::hash(session.as_bytes()),
+            logins: Mutex::new(Logins::new(&secret, protocol::clock::wall_ms())),
             secret,
             session,
         })
     }
 
     /// The secret for all that is served.
+    #[cfg(test)]
     pub(crate) fn secret(&self) -> &str {
         &self.secret
+    }
+
+    /// An address with a login, of a page that is served there.
+    pub(crate) fn login_address(&self, address: &str) -> Result<String, TokenError> {
+        with_login(address, &self.secret)
+    }
+
+    /// Takes a login, if it is good.
+    pub(crate) fn let_in(&self, login: &str) -> bool {
+        let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        logins.spend(login, protocol::clock::wall_ms())
     }
 
     /// The name of the cookie, which is this coordinator's alone: browsers keep one set of cookies for all ports of a host, and a

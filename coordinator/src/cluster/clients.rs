@@ -12,9 +12,9 @@ use super::rollback::Beginning;
 use super::shared::Client;
 use super::shared::Shared;
 use crate::event::Event;
-use protocol::cluster::NodeName;
 use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::{Answer, Ask, LogPlace, RestartRequest, RunRequest};
+use protocol::cluster::{NodeName, VERSIONS};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use thiserror::Error;
@@ -122,11 +122,10 @@ impl ClusterMachine {
             return self.shared.fail(client, TOO_MANY_ORDERS);
         }
         match ask {
-            Ask::Hello { version } if version == protocol::cluster::VERSION => {}
+            Ask::Hello { version } if version.common(VERSIONS).is_some() => {}
             Ask::Hello { version } => {
                 let reason = format!(
-                    "speak with the cluster: this command's version is {version}, its is {}",
-                    protocol::cluster::VERSION
+                    "speak with the cluster: this command's version is {version}, its is {VERSIONS}"
                 );
                 self.shared.fail(client, reason);
             }

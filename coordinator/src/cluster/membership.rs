@@ -13,7 +13,7 @@ use protocol::agent::{AgentCommand, ExitKind, InstanceId};
 use protocol::cluster::agent::{HeldInstance, Holding, NodeProfile, Peer, ToAgent, Vitals};
 use protocol::cluster::client::Answer;
 use protocol::cluster::replica::ReplicaOrder;
-use protocol::cluster::{NodeName, VERSION};
+use protocol::cluster::{NodeName, VERSIONS, Versions};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ impl ClusterMachine {
         now: Now,
         node: &NodeName,
         connection: u64,
-        version: u32,
+        version: Versions,
         mut profile: NodeProfile,
         instances: Vec<HeldInstance>,
         holdings: Vec<Holding>,
@@ -86,12 +86,12 @@ impl ClusterMachine {
     }
 
     /// Why a node can't be taken.
-    fn refusal(&self, node: &NodeName, version: u32) -> Option<String> {
+    fn refusal(&self, node: &NodeName, version: Versions) -> Option<String> {
         let members = &self.shared.members;
         if members.is_removed(node) {
             Some(format!("{node} was turned out of the cluster: join again with a new token"))
-        } else if version != VERSION {
-            Some(format!("it speaks version {version}, the coordinator version {VERSION}"))
+        } else if version.common(VERSIONS).is_none() {
+            Some(format!("it speaks version {version}, the coordinator version {VERSIONS}"))
         } else if members.get(node).is_none() && members.len() >= MOST_MEMBERS {
             Some(format!("the cluster has {MOST_MEMBERS} nodes already"))
         } else {

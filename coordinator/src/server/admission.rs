@@ -385,6 +385,7 @@ impl Admission {
 mod tests {
     use super::register::as_before;
     use super::*;
+    use protocol::cluster::VERSIONS;
     use std::fs;
 
     const MINUTE: u64 = 60_000;
@@ -408,7 +409,7 @@ mod tests {
     ) -> Result<Admitted, AdmissionError> {
         let holder = stranger(7);
         let greeting =
-            Greeting::Join { version: 1, secret: secret.to_owned(), name: name.to_owned() };
+            Greeting::Join { version: VERSIONS, secret: secret.to_owned(), name: name.to_owned() };
         admission.admit(&holder, &greeting, now_ms)
     }
 
@@ -456,7 +457,7 @@ mod tests {
         let refused = come(&mut admission, &node, first_key.clone()).unwrap_err();
         assert_eq!(refused.kind(), RefusalKind::Certificate);
         let holder = stranger(8);
-        let greeting = Greeting::Join { version: 1, secret, name: "a".to_owned() };
+        let greeting = Greeting::Join { version: VERSIONS, secret, name: "a".to_owned() };
         assert!(matches!(admission.admit(&holder, &greeting, 0), Ok(Admitted::Joined(..))));
         assert!(come(&mut admission, &node, first_key).is_err());
         assert!(come(&mut admission, &node, shown(8, false)).is_ok());
@@ -475,7 +476,7 @@ mod tests {
         shown: Shown,
     ) -> Result<Admitted, AdmissionError> {
         let holder = Holder::Member { role: Role::Agent(node.clone()), shown };
-        admission.admit(&holder, &Greeting::Member { version: 1 }, 0)
+        admission.admit(&holder, &Greeting::Member { version: VERSIONS }, 0)
     }
 
     #[test]
@@ -487,7 +488,8 @@ mod tests {
         let (a, b): (NodeName, NodeName) = ("a".parse().unwrap(), "b".parse().unwrap());
         join(&mut admission, &secret, "a", 0).unwrap();
         let holder = stranger(8);
-        let greeting = Greeting::Join { version: 1, secret: secret.clone(), name: "b".to_owned() };
+        let greeting =
+            Greeting::Join { version: VERSIONS, secret: secret.clone(), name: "b".to_owned() };
         admission.admit(&holder, &greeting, 0).unwrap();
         let old = admission.authority().fingerprint();
         admission.exchange_authority().unwrap();

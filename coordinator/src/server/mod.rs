@@ -25,6 +25,7 @@
 //! STATE/superseded.json       another coordinator has taken over: this one must not begin again
 //! STATE/jobs/JOB/log          a job's output
 //! STATE/*.token               secrets of the cluster's page, which `ckptd-http` serves
+//! STATE/http.address          where it is served
 //! ```
 
 pub mod admission;

@@ -5,7 +5,7 @@ use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::agent::{FromAgent, HeldInstance, Holding, NodeProfile, Takes};
 use protocol::cluster::image::Requirements;
 use protocol::cluster::succession::Followed;
-use protocol::cluster::{NodeName, VERSION};
+use protocol::cluster::{NodeName, VERSIONS};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -64,7 +64,7 @@ pub fn hello<'a>(
         .into_iter()
         .map(|((job, instance), checkpoints)| Holding { job, instance, checkpoints })
         .collect();
-    let (version, term) = (VERSION, followed.term);
+    let (version, term) = (VERSIONS, followed.term);
     let followed = (term > 0).then_some(followed);
     FromAgent::Hello { version, term, followed, profile, instances, holdings }
 }

@@ -62,8 +62,7 @@ pub struct CoordinatorArguments {
     #[arg(long, conflicts_with_all = ["recover", "dmtcp_port", "discover", "http"])]
     pub rotate: bool,
     /// Serve a page about the cluster, and its metrics for Prometheus: PORT of 127.0.0.1, or ADDRESS:PORT. The address is one
-    /// of this machine alone; from another machine the page is reached through ssh -L. Whoever looks must show the token
-    /// that is printed.
+    /// of this machine alone; from another machine the page is reached through ssh -L. 'ckptd page' lets a browser in.
     #[arg(long, value_name = "ADDR", value_parser = page_address)]
     pub http: Option<SocketAddr>,
     /// Speak DMTCP's protocol too, at this port: for unmodified dmtcp_launch, dmtcp_restart and dmtcp_command.

@@ -283,6 +283,20 @@ Examples:
   ckptd token                           for one machine, good for an hour
   ckptd token --uses 20 --valid 1d      for twenty, good for a day")]
     Token(TokenArguments),
+    /// Print an address that shows the coordinator's page to one browser; on the coordinator's machine, as its user.
+    ///
+    /// It is good once, for ten minutes: the browser gets a cookie for it. The page is that of 'ckptd coordinator --http'.
+    #[cfg(feature = "http")]
+    #[command(after_long_help = "\
+Examples:
+  ckptd page
+  xdg-open $(ckptd page)
+  ssh head ckptd page                   with ssh -L 7071:127.0.0.1:7071 head, from another machine")]
+    Page {
+        /// The coordinator's folder, where it was given one.
+        #[arg(long, value_name = "DIR")]
+        state: Option<PathBuf>,
+    },
     /// Show who ordered what of the cluster, for operators: on the coordinator's machine, or a member of --role operator.
     ///
     /// Each line of that log has the hash of the one before. Exit status 125 where a line does not follow: somebody

@@ -3,7 +3,7 @@
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::Pid;
-use protocol::cluster::VERSION;
+use protocol::cluster::VERSIONS;
 use protocol::cluster::client::{Answer, Ask, MAX_ANSWER, MAX_ASK};
 use protocol::frame::{self, FrameError};
 use std::fs::File;
@@ -101,7 +101,7 @@ impl Link {
     pub fn open(socket: &Path, ask: &Ask) -> Result<Self, LinkError> {
         let stream = UnixStream::connect(ShortPath::of(socket).as_ref())?;
         let mut sender = LinkSender(stream.try_clone()?);
-        for ask in [&Ask::Hello { version: VERSION }, ask] {
+        for ask in [&Ask::Hello { version: VERSIONS }, ask] {
             match sender.send(ask) {
                 // It may have said why before it went.
                 Err(LinkError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}

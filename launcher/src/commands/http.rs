@@ -1,10 +1,12 @@
 //! The page of a coordinator.
 
+use super::{Context, print};
+use crate::cluster::coordinator_folder;
 use crate::failure::Failure;
 use ckptd_http::{HttpError, Port, Served};
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The address of a page, before there is anything to be shown.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ impl Page {
     /// Serves the page of a coordinator that runs now. Where that fails, its jobs are worth more than its page.
     pub fn serve(self, state: &Path) {
         match self.0.serve(state) {
-            Ok(served) => drop(super::print(&told(&served, std::io::stdout().is_terminal()))),
+            Ok(served) => drop(print(&told(&served, state, std::io::stdout().is_terminal()))),
             Err(error) => eprintln!("ckptd: {}; the coordinator runs without it", failed(error)),
         }
     }
@@ -32,17 +34,26 @@ fn failed(error: HttpError) -> Failure {
     Failure::of("serve the page", error)
 }
 
-/// The secret goes to somebody who looks, and into no journal.
-fn told(served: &Served, somebody_looks: bool) -> String {
+/// `ckptd page`.
+pub fn login(context: &Context, state: Option<PathBuf>) -> Result<(), Failure> {
+    let state = state.unwrap_or_else(|| coordinator_folder(context.state.path()));
+    let address = ckptd_http::token::login_address(&state)
+        .map_err(|error| Failure::of("make an address of the page", error))?;
+    print(&format!("{address}\n"))
+}
+
+/// A login goes to somebody who looks, and into no journal.
+fn told(served: &Served, state: &Path, somebody_looks: bool) -> String {
+    let Served { url, login_url, metrics_token, .. } = served;
+    let page = format!("ckptd page --state {}", state.display());
     if somebody_looks {
-        return format!("ckptd: the cluster's page: {}\n", served.secret_url);
+        return format!(
+            "ckptd: the cluster's page: {login_url} (good once, for ten minutes; '{page}' prints another)\n"
+        );
     }
+    let metrics = metrics_token.display();
     format!(
-        "ckptd: the cluster's page: {}?token=TOKEN with the token in {}; metrics: {}metrics, with the one in {}\n",
-        served.url,
-        served.token.display(),
-        served.url,
-        served.metrics_token.display()
+        "ckptd: the cluster's page: {url}, to which '{page}' lets a browser in; metrics: {url}metrics, with the token in {metrics}\n"
     )
 }
 
@@ -51,15 +62,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_secret_is_told_to_people_alone() {
+    fn a_login_is_told_to_people_alone() {
         let served = Served {
             url: "http://127.0.0.1:1/".into(),
-            secret_url: "http://127.0.0.1:1/?token=abc".into(),
+            login_url: "http://127.0.0.1:1/?login=abc".into(),
             token: "/s/http.token".into(),
             metrics_token: "/s/metrics.token".into(),
         };
-        assert!(told(&served, true).contains("?token=abc"));
-        let logged = told(&served, false);
-        assert!(!logged.contains("abc") && logged.contains("/s/http.token"), "{logged}");
+        assert!(told(&served, Path::new("/s"), true).contains("?login=abc"));
+        let logged = told(&served, Path::new("/s"), false);
+        assert!(!logged.contains("abc") && logged.contains("/s/metrics.token"), "{logged}");
     }
 }

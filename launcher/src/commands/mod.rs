@@ -224,6 +224,8 @@ pub fn perform(cli: Cli, start_agent: StartAgent, pending: &Pending) -> Result<u
         Command::Rsh { node, command } => return rsh::perform(&context, &node, &command),
         Command::Coordinator(arguments) => coordinator::perform(&context, arguments)?,
         Command::Token(arguments) => token::perform(&context, arguments)?,
+        #[cfg(feature = "http")]
+        Command::Page { state } => http::login(&context, state)?,
         Command::Login(arguments) => login::perform(&context, *arguments)?,
         Command::Logout(arguments) => login::end(&context, &arguments)?,
         Command::Audit(arguments) => audit::perform(&context, &arguments)?,

@@ -169,9 +169,9 @@ fn remove_left(path: &Path) -> bool {
         // It is empty: somebody may be about to fill it.
         Err(_) => return fs::remove_dir(path).is_ok(),
     };
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(_lock) if !path.join(RECORD).exists() => discard(path).is_ok(),
-        _ => false,
+    match hold(file, path) {
+        Ok(Some(_lock)) if !path.join(RECORD).exists() => discard(path).is_ok(),
+        Ok(_) | Err(_) => false,
     }
 }
 
@@ -179,6 +179,11 @@ fn remove_left(path: &Path) -> bool {
 /// and goes with the next run that is removed.
 fn discard(path: &Path) -> io::Result<()> {
     let Some(folder) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    // Half a run is none.
+    match fs::remove_file(path.join(RECORD)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     for entry in fs::read_dir(folder)?.flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(DISCARDED.as_bytes()) {
             // Its remover may be at it.
@@ -213,9 +218,13 @@ fn lock(folder: &Path, name: &str) -> Result<FarmLock, FarmError> {
 
 /// Takes the lock; None: another process has it, or has just removed the folder with it.
 fn try_lock(folder: &Path) -> io::Result<Option<FarmLock>> {
-    let path = folder.join(LOCK);
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    hold(options.open(folder.join(LOCK))?, folder)
+}
+
+/// Takes the lock of that folder, which is this file; None as above.
+fn hold(file: File, folder: &Path) -> io::Result<Option<FarmLock>> {
     let own = file.metadata()?;
     let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(file) => file,
@@ -224,7 +233,8 @@ fn try_lock(folder: &Path) -> io::Result<Option<FarmLock>> {
     };
     // A lock of a file that is not there any more keeps nobody out.
     let is_there = |found: fs::Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
-    Ok(fs::metadata(&path).is_ok_and(is_there).then_some(FarmLock { _file: file }))
+    let is_held = fs::metadata(folder.join(LOCK)).is_ok_and(is_there);
+    Ok(is_held.then_some(FarmLock { _file: file }))
 }
 
 impl FarmFolder {
@@ -280,7 +290,8 @@ impl FarmFolder {
         };
         let mut all = Vec::new();
         for entry in listing.flatten().take(MAX_RUNS) {
-            if entry.path().join(RECORD).exists() {
+            let is_run = !entry.file_name().as_encoded_bytes().starts_with(DISCARDED.as_bytes());
+            if is_run && entry.path().join(RECORD).exists() {
                 match Self::open(entry.path()) {
                     Ok(run) => all.push(run),
                     Err(error) => complain(error),
@@ -403,6 +414,8 @@ impl FarmFolder {
 
     /// Whether a process runs it.
     pub fn is_running(&self) -> bool {
-        matches!(try_lock(&self.path), Ok(None))
+        // Nothing is made in a folder that may be being removed.
+        let file = OpenOptions::new().write(true).open(self.path.join(LOCK));
+        matches!(file.and_then(|file| hold(file, &self.path)), Ok(None))
     }
 }

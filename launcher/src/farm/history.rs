@@ -3,8 +3,8 @@
 use super::journal;
 use super::line::Line;
 use super::{FarmError, FarmFolder};
-use ckptd_farm::{Entry, Task, Verdict};
-use std::collections::BTreeMap;
+use ckptd_farm::{Attempt, Entry, Task, Verdict};
+use std::collections::{BTreeMap, HashSet};
 
 /// A try of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub struct History {
     pub skipped: BTreeMap<Task, Task>,
     /// How many have ended right.
     pub right: u32,
+    /// The tries that are among `spans`: a line that may not be durable is written once more.
+    seen: HashSet<(Task, Attempt)>,
 }
 
 /// Reads the journal of a run without changing it.
@@ -79,6 +81,9 @@ impl History {
     fn entry(&mut self, at_ms: u64, entry: Entry) {
         match entry {
             Entry::Failed(tried) | Entry::Ended(tried) => {
+                if !self.seen.insert((tried.task, tried.attempt)) {
+                    return;
+                }
                 let from_ms = at_ms.saturating_sub(tried.took_ms);
                 let (verdict, restored) = (tried.verdict, tried.restored);
                 self.spans.push(Span {
@@ -128,7 +133,9 @@ mod tests {
         old.take(&Line::Opened { format: 1, tasks: 3 });
         old.take(&Line::Ended { at_ms: 1000, entry: Entry::Failed(tried) });
         let again = Try { attempt: 2, ..tried };
-        old.take(&Line::Ended { at_ms: 2000, entry: Entry::Ended(again) });
+        for _ in 0..2 {
+            old.take(&Line::Ended { at_ms: 2000, entry: Entry::Ended(again) });
+        }
         assert_eq!(old.parts, [Part { from_ms: 600, to_ms: 2000, slots: 0 }]);
         assert_eq!((old.spans.len(), old.failed.len(), old.right), (2, 1, 0));
         old.take(&Line::Ended {

@@ -1,8 +1,8 @@
 //! What has ended: the journal, by which a run goes on, and results.jsonl, which is for the user.
 //!
 //! A line is in the journal before it is among the results, and results are made of the journal when a run goes on: a task
-//! is in each of them once. Lines are written at once, and are durable within a second: a kill loses nothing, a loss of power
-//! what the last second has brought.
+//! is in each of them once. Lines are written at once, and made durable once a second, which a busy disk may take its time for: a
+//! kill loses nothing, a loss of power what the last seconds have brought.
 
 use super::FarmError;
 use super::line::Line;
@@ -89,16 +89,24 @@ pub fn each(path: &Path, mut take: impl FnMut(Line)) -> Result<(), FarmError> {
 /// # Errors
 /// Where it can't be read.
 pub fn read(path: &Path) -> Result<Standing, FarmError> {
-    let mut standing = Standing::default();
+    // A line that may not be durable is written once more.
+    let (mut right, mut failed, mut skipped) = (HashSet::new(), HashSet::new(), HashSet::new());
     each(path, |line| match line {
         Line::Ended { entry: Entry::Ended(tried), .. } => match tried.verdict.is_right() {
-            true => standing.right += 1,
-            false => standing.failed += 1,
+            true => _ = right.insert(tried.task),
+            false => _ = failed.insert(tried.task),
         },
-        Line::Ended { entry: Entry::Skipped { .. }, .. } => standing.skipped += 1,
-        Line::Ended { entry: Entry::Reopened, .. } => (standing.failed, standing.skipped) = (0, 0),
+        Line::Ended { entry: Entry::Skipped { task, .. }, .. } => _ = skipped.insert(task),
+        Line::Ended { entry: Entry::Reopened, .. } => {
+            failed.clear();
+            skipped.clear();
+        }
         Line::Ended { entry: Entry::Failed(_), .. } | Line::Opened { .. } | Line::Part { .. } => {}
     })?;
+    // In range: there are no more tasks than a run may have.
+    let number = |tasks: HashSet<Task>| tasks.len() as u32;
+    let standing =
+        Standing { right: number(right), failed: number(failed), skipped: number(skipped) };
     Ok(standing)
 }
 
@@ -254,8 +262,9 @@ impl Recorder {
     /// # Errors
     /// Where it still can't.
     pub fn retry(&mut self, tasks: &Tasks) -> Result<(), FarmError> {
-        // It takes nothing any more if a line could not even be cut off.
-        self.journal = open_journal(&self.path, &self.opened)?.0;
+        if self.journal.is_poisoned() {
+            self.journal = open_journal(&self.path, &self.opened)?.0;
+        }
         self.write(tasks)?;
         self.sync()
     }

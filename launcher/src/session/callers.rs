@@ -4,7 +4,7 @@
 use crate::client::launcher::socket;
 use crate::client::link::ShortPath;
 use coordinator::Ticket;
-use protocol::cluster::VERSION;
+use protocol::cluster::VERSIONS;
 use protocol::cluster::client::{Answer, Ask, MAX_ASK};
 use protocol::control::{LiveStatus, Reply};
 use protocol::frame;
@@ -124,12 +124,12 @@ impl Callers {
         let connected = self.open.get_mut(&caller)?;
         let refused = match (frame::decode::<Ask>(line, MAX_ASK), connected.greeted) {
             (Err(error), _) => format!("read the request: {error}"),
-            (Ok(Ask::Hello { version }), _) if version == VERSION => {
+            (Ok(Ask::Hello { version }), _) if version.common(VERSIONS).is_some() => {
                 connected.greeted = true;
                 return None;
             }
             (Ok(Ask::Hello { version }), _) => format!(
-                "talk to the job: this ckptd speaks version {version}, the job's launcher {VERSION}"
+                "talk to the job: this ckptd speaks version {version}, the job's launcher {VERSIONS}"
             ),
             (Ok(_), false) => "talk to the job: no hello came first".to_owned(),
             (Ok(ask), true) => match of_job(&ask) {
@@ -208,6 +208,7 @@ fn of_job(ask: &Ask) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::client::launcher::{AskError, ask};
+    use protocol::cluster::Versions;
     use std::io::Write;
     use std::path::PathBuf;
 
@@ -261,8 +262,9 @@ mod tests {
         assert_eq!(refusal(dir.path(), other).await, "find job other: this is fold");
         let malformed = said(dir.path(), b"hello\n").await;
         assert!(malformed.contains("malformed message"), "{malformed}");
-        let version = refusal(dir.path(), Ask::Hello { version: 7 }).await;
-        assert!(version.contains("speaks version 7"), "{version}");
+        let hello = Ask::Hello { version: Versions::between(900, 901).unwrap() };
+        let version = refusal(dir.path(), hello).await;
+        assert!(version.contains("speaks version 900 to 901"), "{version}");
         server.close().await;
         let gone = asked(dir.path().to_owned(), status()).await;
         assert!(matches!(gone, Err(AskError::NotRunning)), "{gone:?}");

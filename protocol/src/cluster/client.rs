@@ -11,7 +11,7 @@ use super::portable::{ImportRequest, SealedJob};
 use super::powers::Powers;
 use super::rehearsal::RehearsedInstance;
 use super::settings::JobSettings;
-use super::{Epoch, NodeName};
+use super::{Epoch, NodeName, Versions};
 use crate::agent::{CheckpointNumber, CommitRecord, ExitKind};
 use crate::control::Reply;
 use crate::launch::{LaunchSpec, WindowSize};
@@ -79,8 +79,8 @@ pub struct RestartRequest {
 pub enum Ask {
     /// The first line.
     Hello {
-        /// [`super::VERSION`].
-        version: u32,
+        /// [`super::VERSIONS`].
+        version: Versions,
     },
     /// Run a job; then input may follow. Answers: [`Answer::Started`], [`Answer::Output`] and
     /// [`Answer::Committed`]..., [`Answer::Ended`]; or [`Answer::Failed`].

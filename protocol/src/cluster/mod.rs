@@ -24,14 +24,13 @@ pub mod replica;
 pub mod settings;
 pub mod succession;
 pub mod tree;
+mod versions;
 
 use crate::agent::InstanceId;
 use serde::{Deserialize, Serialize};
 
 pub use name::{NameError, NodeName};
-
-/// Version of all conversations of a cluster.
-pub const VERSION: u32 = 6;
+pub use versions::{VERSIONS, Versions};
 
 /// Grows by one at each rollback or restart of a job. Everything that carries a lower one than the
 /// job's own is refused.

@@ -1,9 +1,9 @@
 //! What agents say to each other. Each message is a frame of a header and a body of raw bytes.
 
-use super::InstanceKey;
 use super::agent::RelaySide;
 use super::grant::Grant;
 use super::tree::TreeMessage;
+use super::{InstanceKey, Versions};
 use crate::agent::{CheckpointNumber, CommitRecord, InstanceId};
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +23,8 @@ pub struct ImageFile {
 pub enum PeerMessage {
     /// The first message of whoever connects.
     Hello {
-        /// [`super::VERSION`].
-        version: u32,
+        /// [`super::VERSIONS`].
+        version: Versions,
     },
     /// I am about to send you a copy of an image: which of these files do you lack?
     Offer {

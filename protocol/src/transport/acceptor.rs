@@ -7,7 +7,7 @@ use super::verify::identify;
 use super::{
     Connection, Credentials, Greeting, Holder, RefusalKind, Reply, TLS_HANDSHAKE, TransportError,
 };
-use crate::cluster::VERSION;
+use crate::cluster::VERSIONS;
 use rustls::pki_types::CertificateDer;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -190,11 +190,11 @@ impl Acceptor {
             Ok(Some((greeting, _))) => {
                 let version = greeting.version();
                 let guest = Guest { connection, greeting, holder, _place: None };
-                if version == VERSION {
+                if version.common(VERSIONS).is_some() {
                     return Ok(guest);
                 }
                 let reason = format!(
-                    "it speaks version {version} of the cluster's protocol, this side {VERSION}: \
+                    "it speaks version {version} of the cluster's protocol, this side {VERSIONS}: \
                      use the same ckptd everywhere"
                 );
                 guest.refuse(RefusalKind::Version, &reason).await;

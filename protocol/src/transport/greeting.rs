@@ -1,6 +1,7 @@
 //! The first words over a connection.
 
 use super::RefusalKind;
+use crate::cluster::Versions;
 use crate::cluster::succession::Followed;
 use serde::{Deserialize, Serialize};
 
@@ -13,13 +14,13 @@ pub(super) const MAX_GREETING: usize = 64 * 1024;
 pub enum Greeting {
     /// It is what its certificate says.
     Member {
-        /// [`crate::cluster::VERSION`].
-        version: u32,
+        /// [`crate::cluster::VERSIONS`].
+        version: Versions,
     },
     /// It wants the key of its certificate certified.
     Join {
-        /// [`crate::cluster::VERSION`].
-        version: u32,
+        /// [`crate::cluster::VERSIONS`].
+        version: Versions,
         /// The token's secret, base64.
         secret: String,
         /// The name that it wants.
@@ -27,8 +28,8 @@ pub enum Greeting {
     },
     /// It is the coordinator of this term: one of a lower term is told so.
     Successor {
-        /// [`crate::cluster::VERSION`].
-        version: u32,
+        /// [`crate::cluster::VERSIONS`].
+        version: Versions,
         /// Its term, and where it is.
         followed: Followed,
     },
@@ -36,9 +37,9 @@ pub enum Greeting {
 crate::tagged!(Greeting, "greeting");
 
 impl Greeting {
-    /// The version that it names.
+    /// The versions that it names.
     #[must_use]
-    pub fn version(&self) -> u32 {
+    pub fn version(&self) -> Versions {
         match self {
             Self::Member { version }
             | Self::Join { version, .. }

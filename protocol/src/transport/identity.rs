@@ -13,7 +13,7 @@ use super::{
 use crate::cluster::agent::{FromAgent, ToAgent};
 use crate::cluster::peer::PeerMessage;
 use crate::cluster::succession::Followed;
-use crate::cluster::{NodeName, VERSION};
+use crate::cluster::{NodeName, VERSIONS};
 use rcgen::CertificateParams;
 use rustls::ClientConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -246,7 +246,7 @@ impl Identity {
         let pinned = Pinned::Fingerprint(token.authority.clone());
         let config = client(pinned, vec![own.der().clone()], private)?;
         let greeting = Greeting::Join {
-            version: VERSION,
+            version: VERSIONS,
             secret: token.secret.expose().to_owned(),
             name: name.to_string(),
         };
@@ -321,7 +321,7 @@ impl Identity {
     pub async fn connect_coordinator(
         &self,
     ) -> Result<Connection<FromAgent, ToAgent>, TransportError> {
-        let greeting = Greeting::Member { version: VERSION };
+        let greeting = Greeting::Member { version: VERSIONS };
         let mut renewed = false;
         loop {
             let client = Arc::clone(&self.current().client);
@@ -405,7 +405,7 @@ impl Identity {
         key: &Fingerprint,
         precedence: Precedence,
     ) -> Result<Connection<PeerMessage, PeerMessage>, TransportError> {
-        let greeting = Greeting::Member { version: VERSION };
+        let greeting = Greeting::Member { version: VERSIONS };
         let role = Role::Agent(node.clone());
         let client = self.credentials().client_of(Pinned::Key(key.clone()))?;
         let address = address.to_string();

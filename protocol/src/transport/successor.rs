@@ -3,7 +3,7 @@
 use super::identity::dial;
 use super::{Connection, Credentials, Greeting, RefusalKind, Role, TransportError};
 use crate::cluster::succession::{Followed, FromSuccessor, ToSuccessor};
-use crate::cluster::{NodeName, VERSION};
+use crate::cluster::{NodeName, VERSIONS};
 use rustls::ClientConfig;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Successor {
     }
 
     fn greeting(&self) -> Greeting {
-        Greeting::Successor { version: VERSION, followed: self.followed.clone() }
+        Greeting::Successor { version: VERSIONS, followed: self.followed.clone() }
     }
 
     /// Connects to a member's agent.

@@ -108,6 +108,8 @@ pub struct Ckptd {
     /// The node that it is on.
     head: AtomicUsize,
     agents: Mutex<BTreeMap<usize, Background>>,
+    /// The nodes whose daemons are another executable than `ckptd`.
+    executables: Mutex<BTreeMap<usize, String>>,
     token: String,
     setup: Setup,
     cluster: Cluster,
@@ -128,6 +130,7 @@ impl Ckptd {
             coordinator: Mutex::default(),
             head: AtomicUsize::new(usize::from(!setup.spec.head)),
             agents: Mutex::default(),
+            executables: Mutex::default(),
             token: String::new(),
             setup,
             cluster,
@@ -210,7 +213,9 @@ impl Ckptd {
         let address = self.coordinator_address();
         let own = self.coordinator_node().address();
         let network = format!("{own}/24");
-        let mut words = [&["ckptd", "coordinator", "--listen", &address], options].concat();
+        let executable = self.executable(self.head.load(Ordering::Relaxed));
+        let mut words =
+            [&[executable.as_str(), "coordinator", "--listen", &address], options].concat();
         words.extend(self.setup.encryption.into_iter().flat_map(|how| ["--encryption", how]));
         if self.setup.dmtcp {
             words.extend(["--dmtcp-port", DMTCP_PORT, "--dmtcp-listen", &own]);
@@ -275,7 +280,9 @@ impl Ckptd {
     /// When the node is down.
     pub fn join(&self, number: usize, token: &str, name: &str) -> Result<Background, Failure> {
         let slots = self.setup.slots_of.get(&number).unwrap_or(&self.setup.slots).to_string();
-        let mut words = vec!["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
+        let executable = self.executable(number);
+        let mut words =
+            vec![executable.as_str(), "agent", "--join", token, "--name", name, "--slots", &slots];
         words.extend(self.setup.speed.into_iter().flat_map(|speed| ["--speed", speed]));
         words.extend(self.setup.port.into_iter().flat_map(|port| ["--port", port]));
         if self.setup.encrypting.contains(&number) {
@@ -296,6 +303,15 @@ impl Ckptd {
             environment.push(("CKPTD_FAULT_DIR", &faults));
         }
         self.node(number).spawn(&words, &environment)
+    }
+
+    /// From its next start on, a node's daemon is this executable.
+    pub fn install(&self, number: usize, executable: &str) {
+        lock(&self.executables).insert(number, executable.to_owned());
+    }
+
+    fn executable(&self, number: usize) -> String {
+        lock(&self.executables).get(&number).cloned().unwrap_or_else(|| "ckptd".to_owned())
     }
 
     /// The folder on the outside in which steps of a node's agent are armed.

@@ -31,7 +31,7 @@ use ckpt_node::{Action, Adopted, BatteryGuard, BootTime, Ending, Event, Made, No
 use command_tree::Line;
 use protocol::cluster::agent::{FromAgent, HeldInstance, NodeProfile, ToAgent};
 use protocol::cluster::succession::{Followed, ToSuccessor};
-use protocol::cluster::{InstanceKey, NodeName, VERSION};
+use protocol::cluster::{InstanceKey, NodeName, VERSIONS};
 use protocol::task;
 use protocol::transport::{Identity, Members};
 use tokio::sync::mpsc::{Sender, UnboundedSender, unbounded_channel};
@@ -384,7 +384,7 @@ impl Driver {
 
     fn say_hello(&self, followed: Followed, profile: NodeProfile, instances: Vec<HeldInstance>) {
         let holdings = self.parts.folders.holdings();
-        let (version, term) = (VERSION, followed.term);
+        let (version, term) = (VERSIONS, followed.term);
         let followed = (term > 0).then_some(followed);
         let hello = FromAgent::Hello { version, term, followed, profile, instances, holdings };
         self.say(hello, Vec::new());

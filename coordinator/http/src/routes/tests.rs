@@ -46,21 +46,35 @@ async fn without_the_secret_nothing_is_told() {
         ];
         assert_eq!(page.ask(target, &wrong).await.status(), StatusCode::UNAUTHORIZED, "{target}");
     }
-    assert_eq!(page.ask("/?token=0123", &[]).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(page.ask("/?login=0123", &[]).await.status(), StatusCode::FORBIDDEN);
+    // An address with the secret itself would stay in histories.
+    let lasting = format!("/?token={}", page.context.tokens.secret());
+    assert_eq!(page.ask(&lasting, &[]).await.status(), StatusCode::UNAUTHORIZED);
+    let lasting = format!("/?login={}", page.context.tokens.secret());
+    assert_eq!(page.ask(&lasting, &[]).await.status(), StatusCode::FORBIDDEN);
     assert_eq!(page.ask("/nothing", &[]).await.status(), StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn the_secret_becomes_a_cookie() {
+async fn a_login_becomes_a_cookie_once() {
     let page = Page::new();
-    let target = format!("/?token={}", page.context.tokens.secret());
+    crate::token::note_address(page.dir.path(), "/").unwrap();
+    let target = crate::token::login_address(page.dir.path()).unwrap();
+    let head = Request::builder().method(Method::HEAD).uri(&target).header("host", "localhost");
+    let head = answer(&page.context, &head.body(()).unwrap()).await;
+    assert_eq!(head.status(), StatusCode::UNAUTHORIZED);
     let answer = page.ask(&target, &[]).await;
     assert_eq!(answer.status(), StatusCode::SEE_OTHER);
     assert_eq!(answer.headers()[header::LOCATION], "/");
     let cookie = answer.headers()[header::SET_COOKIE].to_str().unwrap().to_owned();
     assert!(cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
     assert!(!cookie.contains(page.context.tokens.secret()), "{cookie}");
+    let again = page.ask(&target, &[]).await;
+    assert_eq!(again.status(), StatusCode::FORBIDDEN);
+    assert!(!again.headers().contains_key(header::SET_COOKIE));
     let pair = cookie.split(';').next().unwrap();
+    // The browser that has the cookie is led on, as by its history.
+    assert_eq!(page.ask(&target, &[("cookie", pair)]).await.status(), StatusCode::SEE_OTHER);
     let answer = page.ask("/", &[("cookie", pair)]).await;
     assert_eq!(answer.status(), StatusCode::OK);
     let policy = answer.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap();
@@ -83,7 +97,7 @@ async fn the_secret_of_the_metrics_shows_these_alone() {
     for target in ["/", "/data", "/events", "/log?job=a"] {
         assert_eq!(page.ask(target, &headers).await.status(), StatusCode::FORBIDDEN, "{target}");
     }
-    let target = format!("/?token={}", secret.trim());
+    let target = format!("/?login={}", secret.trim());
     assert_eq!(page.ask(&target, &[]).await.status(), StatusCode::FORBIDDEN);
 }
 

@@ -10,7 +10,7 @@ use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::audit::{AuditEvent, Order, short};
 use protocol::cluster::client::{Answer, Ask, LogPlace, MAX_ASK};
 use protocol::cluster::powers::Powers;
-use protocol::cluster::{Epoch, NodeName, VERSION};
+use protocol::cluster::{Epoch, NodeName, VERSIONS};
 use protocol::frame;
 use protocol::transport::Fingerprint;
 
@@ -29,11 +29,13 @@ impl Driver {
             Err(error) => return self.reject(number, format!("read the request: {error}")),
         };
         match (ask, client.greeted) {
-            (Ask::Hello { version }, false) if version == VERSION => client.greeted = true,
+            (Ask::Hello { version }, false) if version.common(VERSIONS).is_some() => {
+                client.greeted = true;
+            }
             (Ask::Hello { version }, _) => {
                 let reason = format!(
                     "talk to the cluster: this ckptd speaks version {version}, its coordinator \
-                     {VERSION}: use the same ckptd everywhere"
+                     {VERSIONS}: use the same ckptd everywhere"
                 );
                 self.reject(number, reason);
             }

@@ -253,9 +253,14 @@ impl Worker {
             // Who ends everything has ended tasks, too: his signal, which others pass on, counts before their ends.
             tokio::task::yield_now().await;
             let more = std::iter::from_fn(|| messages.try_recv().ok());
-            message.into_iter().chain(more).for_each(|message| self.hear(message));
-            // What has ended is not late.
+            let (signals, others): (Vec<Message>, Vec<Message>) = message
+                .into_iter()
+                .chain(more)
+                .partition(|message| matches!(message, Message::Signal(_)));
+            signals.into_iter().for_each(|signal| self.hear(signal));
+            // What has ended is not late, and has ended before anything is asked of it.
             self.reap();
+            others.into_iter().for_each(|message| self.hear(message));
             if self.farm.deadline().is_some_and(|deadline| deadline <= self.began.elapsed()) {
                 self.feed(Event::Clock);
             }

@@ -10,7 +10,7 @@ use crate::cluster::rehearsal::RehearsedInstance;
 use crate::cluster::replica::ReplicaReport;
 use crate::cluster::succession::Followed;
 use crate::cluster::tree::TreeAnswer;
-use crate::cluster::{Epoch, InstanceKey, NodeName, Term};
+use crate::cluster::{Epoch, InstanceKey, NodeName, Term, Versions};
 use crate::launch::LaunchSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 pub enum FromAgent {
     /// The first message. The node's name is in its certificate.
     Hello {
-        /// [`crate::cluster::VERSION`].
-        version: u32,
+        /// [`crate::cluster::VERSIONS`].
+        version: Versions,
         /// The highest term that it has heard of.
         term: Term,
         /// The coordinator of that term, whose seal shows that there is one; `None`: the one that was joined.

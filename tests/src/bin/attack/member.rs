@@ -21,7 +21,7 @@ use protocol::cluster::look::Look;
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::cluster::powers::Powers;
 use protocol::cluster::settings::JobSettings;
-use protocol::cluster::{InstanceKey, NodeName, VERSION};
+use protocol::cluster::{InstanceKey, NodeName, VERSIONS};
 use protocol::launch::LaunchSpec;
 use protocol::transport::{Connection, Identity, Sealer, Successor, Token, TransportError};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -203,7 +203,7 @@ impl Attacker {
         let uid = if user == "root" { 0 } else { 65534 };
         let user = JobUser { uid, name: user.to_owned() };
         let mut messages = vec![FromAgent::ClientOpened { client, user }];
-        for ask in [Ask::Hello { version: VERSION }, ask] {
+        for ask in [Ask::Hello { version: VERSIONS }, ask] {
             match serde_json::to_string(&ask) {
                 Ok(line) => messages.push(FromAgent::ClientLine { client, line }),
                 Err(error) => return Outcome::NotTried(error.to_string()),
@@ -332,7 +332,7 @@ impl Attacker {
         let outcome = match dialed {
             Ok(mut link) => {
                 // TLS lets the client believe that it was let in until it hears something.
-                let _ = link.sender.send(&PeerMessage::Hello { version: VERSION }, &[]).await;
+                let _ = link.sender.send(&PeerMessage::Hello { version: VERSIONS }, &[]).await;
                 let _ = link.sender.send(&fetch, &[]).await;
                 heard(&mut link).await
             }
@@ -362,7 +362,7 @@ impl Attacker {
         for _ in 0..20 {
             match self.identity.connect_peer(&peer.name, peer.address, &peer.key).await {
                 Ok(mut link) => {
-                    link.sender.send(&PeerMessage::Hello { version: VERSION }, &[]).await?;
+                    link.sender.send(&PeerMessage::Hello { version: VERSIONS }, &[]).await?;
                     return Ok(link);
                 }
                 Err(error) => last = Some(error),
@@ -506,5 +506,5 @@ fn hello(address: std::net::SocketAddr, job_traffic: Option<JobTraffic>) -> From
         version: String::new(),
     };
     let (instances, holdings) = (Vec::new(), Vec::new());
-    FromAgent::Hello { version: VERSION, term: 0, followed: None, profile, instances, holdings }
+    FromAgent::Hello { version: VERSIONS, term: 0, followed: None, profile, instances, holdings }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ckptd_tests::cluster::{Background, until};
 use ckptd_tests::job::Failure;
 use clap::Args;
-use protocol::cluster::VERSION;
+use protocol::cluster::VERSIONS;
 use protocol::cluster::peer::PeerMessage;
 use tokio::time::sleep;
 
@@ -69,7 +69,7 @@ impl super::member::Attacker {
             let dialed =
                 self.identity.connect_peer(&victim.name, victim.address, &victim.key).await;
             if let Ok(mut link) = dialed {
-                let hello = PeerMessage::Hello { version: VERSION };
+                let hello = PeerMessage::Hello { version: VERSIONS };
                 let hello = link.sender.send(&hello, &[]).await;
                 let sent = link.sender.send(&PeerMessage::Packets, &packets).await;
                 if hello.and(sent).is_ok() {

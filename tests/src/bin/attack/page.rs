@@ -21,7 +21,7 @@ pub fn attacks(ckptd: &Ckptd) -> Result<Vec<Line>, Failure> {
     let bearer = format!("Authorization: Bearer {}", secret.trim());
     let guesses = [String::new(), format!("Authorization: Bearer {}", "0".repeat(64))];
     let guesses = guesses.into_iter().chain([
-        format!("Cookie: {}={}", cookie_name(ckptd, secret.trim())?, secret.trim()),
+        format!("Cookie: {}={}", cookie_name(ckptd)?, secret.trim()),
         format!("Authorization: Basic {}", secret.trim()),
     ]);
     let mut looks = Vec::new();
@@ -59,10 +59,12 @@ pub fn attacks(ckptd: &Ckptd) -> Result<Vec<Line>, Failure> {
     ])
 }
 
-/// What the cookie is called that a browser gets for the secret.
-fn cookie_name(ckptd: &Ckptd, secret: &str) -> Result<String, Failure> {
+/// What the cookie is called that a browser gets for a login.
+fn cookie_name(ckptd: &Ckptd) -> Result<String, Failure> {
+    let address = ckptd.coordinator_node().must_run(&["ckptd", "page"])?;
+    let login = address.trim().rsplit('/').next().unwrap_or_default();
     let script = format!(
-        "exec 3<>/dev/tcp/127.0.0.1/{PORT}; printf 'GET /?token={secret} HTTP/1.1\\r\\nHost: localhost\\r\\n\
+        "exec 3<>/dev/tcp/127.0.0.1/{PORT}; printf 'GET /{login} HTTP/1.1\\r\\nHost: localhost\\r\\n\
          Connection: close\\r\\n\\r\\n' >&3; cat <&3"
     );
     let said = ckptd.coordinator_node().must_run(&["bash", "-c", &script])?;

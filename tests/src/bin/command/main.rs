@@ -7,6 +7,7 @@ mod attached;
 mod buckets;
 mod called;
 mod configured;
+mod corpus;
 mod demo;
 mod ends;
 mod farms;
@@ -104,6 +105,7 @@ const CASES: &[(&str, Case)] = &[
     ("export-and-import", archives::there_and_back),
     ("hostile-archives", archives::hostile),
     ("interrupted-import", archives::interrupted),
+    ("corpus", corpus::restarted),
     ("greedy-archives", greedy::refused),
     ("full-import", greedy::full),
     ("encrypted-archives", recipients::there),

@@ -185,8 +185,13 @@ impl Stage {
 
     /// Waits until the job answers.
     pub fn until_up(&self, running: &mut Running) -> Result<(), Failure> {
+        self.until_runs(JOB, running)
+    }
+
+    /// Waits until a job answers.
+    pub fn until_runs(&self, job: &str, running: &mut Running) -> Result<(), Failure> {
         let deadline = Instant::now() + LIMIT;
-        while !self.is_up() {
+        while !self.runs_as(job) {
             if own(running.child.try_wait())?.is_some() || Instant::now() > deadline {
                 return fail(format!("the job never came up: {:?}", running.text()));
             }
@@ -197,7 +202,11 @@ impl Stage {
 
     /// Whether the job answers.
     pub fn is_up(&self) -> bool {
-        self.json(&["status", JOB]).is_ok_and(|s| s["state"] == "running" && s["live"].is_object())
+        self.runs_as(JOB)
+    }
+
+    fn runs_as(&self, job: &str) -> bool {
+        self.json(&["status", job]).is_ok_and(|s| s["state"] == "running" && s["live"].is_object())
     }
 
     /// `ckptd checkpoint j`: the number.

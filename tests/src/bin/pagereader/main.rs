@@ -66,11 +66,16 @@ async fn run(options: &Options) -> Result<(), Failed> {
 
     let mut browser = Browser::start(Look::LightWide).await?;
     let Options { port, job, lost, .. } = options;
-    browser.go(&format!("http://127.0.0.1:{port}/?token={token}")).await?;
-    let address = browser.address().await?;
-    if address.contains(&token) {
-        return Err(format!("the secret stays in the address: {address}").into());
+    let opened = login()?;
+    if opened.contains(&token) {
+        return Err(format!("the secret is in the address: {opened}").into());
     }
+    browser.go(&opened).await?;
+    let address = browser.address().await?;
+    if address.contains("login") {
+        return Err(format!("the login stays in the address: {address}").into());
+    }
+    spent(*port, &opened)?;
     let there = rows_of(job, lost, "=", lost);
     browser.wait_for(&format!("return {there} === 2"), "the ranks are on the node").await?;
     println!("the ranks are on {lost}");
@@ -101,7 +106,7 @@ async fn run(options: &Options) -> Result<(), Failed> {
             [(Look::LightWide, "light"), (Look::DarkWide, "dark"), (Look::LightNarrow, "narrow")];
         for (look, name) in looks {
             let mut browser = Browser::start(look).await?;
-            browser.go(&format!("http://127.0.0.1:{port}/?token={token}")).await?;
+            browser.go(&login()?).await?;
             browser.wait_for(&format!("return {moved} === 2"), "the ranks are shown").await?;
             let more = "return document.querySelectorAll('.checkpoint').length >= 4";
             browser.wait_for(more, "checkpoints after the loss").await?;
@@ -154,6 +159,25 @@ fn refused(port: u16, token: &str) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// An address that lets a browser in.
+fn login() -> Result<String, Failed> {
+    let said = std::process::Command::new("ckptd").arg("page").output()?;
+    let address = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+    if said.status.success() && address.contains("/?login=") {
+        return Ok(address);
+    }
+    Err(format!("ckptd page: {said:?}").into())
+}
+
+/// Nobody else gets in by an address that was opened.
+fn spent(port: u16, address: &str) -> Result<(), Failed> {
+    let path = address.find("/?").map_or("/", |at| &address[at..]);
+    match get(port, path, "localhost", None)? {
+        (403, _) => Ok(()),
+        (status, text) => Err(format!("{path} once more: {status}: {text}").into()),
+    }
 }
 
 /// The metrics.

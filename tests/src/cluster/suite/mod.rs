@@ -39,6 +39,7 @@ mod speeds;
 mod stage;
 mod traffic;
 mod tree;
+mod upgrades;
 
 use crate::job::Failure;
 
@@ -91,6 +92,7 @@ pub fn all() -> Vec<Case> {
         recovery::CASES,
         page::CASES,
         tree::CASES,
+        upgrades::CASES,
         traffic::CASES,
         discovery::CASES,
         firewalls::CASES,
@@ -164,6 +166,7 @@ pub fn company(name: &str) -> Company {
     let waiting = [
         rows::CASES,
         tree::CASES,
+        upgrades::CASES,
         phones::CASES,
         commands::CASES,
         images::CASES,

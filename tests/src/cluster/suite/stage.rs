@@ -95,7 +95,15 @@ impl Stage {
     /// # Errors
     /// When it does not come up.
     pub fn cluster_of(&self, setup: Setup) -> Result<Ckptd, Failure> {
-        let ckptd = Ckptd::start(&self.ckptd, setup)?;
+        self.cluster_with(&self.ckptd, setup)
+    }
+
+    /// The same, with another executable, whose name must be `ckptd`.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn cluster_with(&self, executable: &Path, setup: Setup) -> Result<Ckptd, Failure> {
+        let ckptd = Ckptd::start(executable, setup)?;
         for program in &self.programs {
             ckptd.cluster().share(program)?;
         }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use protocol::cluster::VERSION;
+use protocol::cluster::VERSIONS;
 use protocol::cluster::agent::{FromAgent, JobUser};
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::login::{NAMESPACE, Statement};
@@ -106,7 +106,7 @@ impl Attacker {
         let client = self.next_client;
         self.next_client += 1;
         self.send_order(FromAgent::ClientOpened { client, user }).await?;
-        self.tells(client, &Ask::Hello { version: VERSION }).await?;
+        self.tells(client, &Ask::Hello { version: VERSIONS }).await?;
         Ok(client)
     }
 

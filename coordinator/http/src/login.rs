@@ -1,0 +1,140 @@
+//! Addresses that let one browser in, once and soon: what is printed, and so may stay in the histories of shells and browsers and
+//! in logs.
+//!
+//! ```text
+//! login = MADE.NONCE.SEAL     milliseconds since 1970, 16 random bytes, BLAKE3 of both under a key from the secret; hexadecimal
+//! ```
+//!
+//! Whoever reads the secret makes one; nobody need be asked. The page takes each once, and only those that were made since it is
+//! served: what was spent before is not known.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// For how long a login is good.
+pub const VALID: Duration = Duration::from_secs(600);
+
+/// Logins of one page that are remembered until they would be too old. Who makes more has the secret anyway.
+const MOST_SPENT: usize = 4096;
+/// Random bytes of a login.
+pub(crate) const NONCE: usize = 16;
+
+/// Makes a login.
+pub(crate) fn make(secret: &str, now_ms: u64, nonce: [u8; NONCE]) -> String {
+    let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = format!("{now_ms:x}.{nonce}");
+    let seal = blake3::keyed_hash(&key(secret), text.as_bytes());
+    format!("{text}.{seal}")
+}
+
+fn key(secret: &str) -> [u8; 32] {
+    blake3::derive_key("ckptd 2026 login to the page", secret.as_bytes())
+}
+
+/// What logins a page takes.
+#[derive(Debug)]
+pub(crate) struct Logins {
+    key: [u8; 32],
+    began_ms: u64,
+    /// The latest time that was ever told: a clock that is set back makes no login good again.
+    now_ms: u64,
+    /// What was made when, of those that were taken and are not too old yet.
+    spent: BTreeMap<String, u64>,
+}
+
+impl Logins {
+    /// Of a page that is served from now on.
+    pub fn new(secret: &str, now_ms: u64) -> Self {
+        Self { key: key(secret), began_ms: now_ms, now_ms, spent: BTreeMap::new() }
+    }
+
+    /// Takes a login, if it is one, made since, not too old and not taken before.
+    pub fn spend(&mut self, shown: &str, now_ms: u64) -> bool {
+        self.now_ms = self.now_ms.max(now_ms);
+        let (now, began) = (self.now_ms, self.began_ms);
+        let is_good = |made: u64| made >= began && made <= now && now - made < millis(VALID);
+        self.spent.retain(|_, made| is_good(*made));
+        let Some((text, seal)) = shown.rsplit_once('.') else { return false };
+        let Ok(seal) = blake3::Hash::from_hex(seal) else { return false };
+        // blake3's hashes are compared in constant time.
+        if blake3::keyed_hash(&self.key, text.as_bytes()) != seal {
+            return false;
+        }
+        let made = text.split_once('.').and_then(|(made, _)| u64::from_str_radix(made, 16).ok());
+        let Some(made) = made.filter(|made| is_good(*made)) else { return false };
+        if self.spent.len() >= MOST_SPENT {
+            return false;
+        }
+        self.spent.insert(text.to_owned(), made).is_none()
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "a secret";
+    const NOW: u64 = 1_800_000_000_000;
+
+    fn login(at: u64) -> String {
+        make(SECRET, at, [7; NONCE])
+    }
+
+    #[test]
+    fn a_login_is_good_once() {
+        let mut logins = Logins::new(SECRET, NOW);
+        let (one, other) = (login(NOW), make(SECRET, NOW, [8; NONCE]));
+        assert!(logins.spend(&one, NOW + 5));
+        assert!(!logins.spend(&one, NOW + 6));
+        assert!(logins.spend(&other, NOW + 7));
+        // Nor when it has been forgotten, or the clock is set back.
+        assert!(!logins.spend(&one, NOW + millis(VALID)));
+        assert!(logins.spent.is_empty());
+        assert!(!logins.spend(&one, NOW + 8));
+        // The page that is served next does not know that it was spent, and takes none of before.
+        assert!(!Logins::new(SECRET, NOW + 1).spend(&one, NOW + 9));
+    }
+
+    #[test]
+    fn a_login_is_good_for_ten_minutes() {
+        let soon = NOW + millis(VALID) - 1;
+        assert!(Logins::new(SECRET, NOW).spend(&login(NOW), soon));
+        assert!(!Logins::new(SECRET, NOW).spend(&login(NOW), soon + 1));
+        assert!(!Logins::new(SECRET, NOW).spend(&login(NOW + 1), NOW));
+    }
+
+    #[test]
+    fn what_somebody_else_has_made_is_no_login() {
+        let right = login(NOW);
+        let (text, seal) = right.rsplit_once('.').unwrap();
+        let later = format!("{:x}.{}.{seal}", NOW + 1, "07".repeat(NONCE));
+        let of_another = make("another secret", NOW, [7; NONCE]);
+        let wrong = [text, seal, "", ".", "..", &right[1..], &later, &of_another, SECRET];
+        for shown in wrong {
+            let mut logins = Logins::new(SECRET, NOW);
+            assert!(!logins.spend(shown, NOW + 2), "{shown}");
+            assert!(logins.spent.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_limited() {
+        let mut logins = Logins::new(SECRET, NOW);
+        let made = |number: usize| {
+            let mut nonce = [0; NONCE];
+            nonce[..8].copy_from_slice(&number.to_le_bytes());
+            make(SECRET, NOW, nonce)
+        };
+        for number in 0..MOST_SPENT {
+            assert!(logins.spend(&made(number), NOW));
+        }
+        assert!(!logins.spend(&made(MOST_SPENT), NOW));
+        // Those are too old by then.
+        let later = NOW + millis(VALID);
+        assert!(logins.spend(&login(later), later));
+    }
+}
