@@ -12,6 +12,15 @@ pub enum Entry {
     Failed(Try),
     /// A task has ended: nothing of it is run again.
     Ended(Try),
+    /// A task is not run, since one has failed that it waits for, directly or not.
+    Skipped {
+        /// The task.
+        task: Task,
+        /// The one that has failed.
+        because: Task,
+    },
+    /// Somebody wants all that failed and all that was skipped to be tried again: from here on they have not ended.
+    Reopened,
 }
 
 /// How it went.
@@ -41,6 +50,8 @@ pub enum Verdict {
     TimedOut,
     /// It was ended, since it wrote too much.
     WroteTooMuch,
+    /// By itself with status 0, but a file is missing that it should have written.
+    NoOutput,
 }
 
 impl Verdict {

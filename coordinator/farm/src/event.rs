@@ -43,6 +43,8 @@ pub enum How {
     Exited(u8),
     /// By this signal.
     Signalled(i32),
+    /// By itself with status 0, without a file that it should have written.
+    NoOutput,
 }
 
 impl How {
@@ -55,6 +57,7 @@ impl How {
         match self {
             Self::Exited(status) => STOPS.contains(&(i32::from(status) - 128)),
             Self::Signalled(signal) => STOPS.contains(&signal),
+            Self::NoOutput => false,
         }
     }
 }
@@ -113,6 +116,8 @@ pub struct Outcome {
     pub right: u32,
     /// Tasks that have ended otherwise, in all parts of the run.
     pub failed: u32,
+    /// Tasks that are not run since one has failed that they wait for, in all parts of the run.
+    pub skipped: u32,
     /// Tasks that could not be brought back from their checkpoints.
     pub stuck: u32,
     /// All other tasks that have not ended.

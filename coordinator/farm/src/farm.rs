@@ -1,9 +1,12 @@
 //! The state machine.
 
+mod recorded;
 mod running;
+mod waiting;
 
 use crate::entry::{Entry, Try, Verdict};
-use crate::event::{Action, Event, Found, How, Outcome, Reach, What};
+use crate::event::{Action, Event, Found, How, Outcome, Reach};
+use crate::flow::{Flow, Plan};
 use crate::settings::{Counted, Halt, Settings, Urgency};
 use crate::task::{Attempt, Task, TaskSet};
 use running::{Running, State};
@@ -14,7 +17,8 @@ use std::time::Duration;
 ///
 /// What it promises, and what `tests/histories.rs` checks over random histories with kills at any moment: each task ends
 /// once in what is recorded; none is begun after that; none is begun from its beginning of which there is a checkpoint; no
-/// more run at a time than there are slots; and it finishes when all have ended, or says how many have not.
+/// more run at a time than there are slots; none begins before all have ended right that it waits for; and it finishes when
+/// all have ended, or says how many have not.
 #[derive(Debug)]
 pub struct Farm {
     settings: Settings,
@@ -30,6 +34,12 @@ pub struct Farm {
     again: VecDeque<Task>,
     /// How often those have failed that are not over.
     failures: HashMap<Task, u32>,
+    /// How often those had failed when somebody wanted them to be tried again.
+    reopened: HashMap<Task, u32>,
+    /// Tasks that wait for others, where there are such.
+    flow: Option<Flow>,
+    /// Those that are not run, which is to be recorded, and why.
+    skipped: Vec<(Task, Task)>,
     running: BTreeMap<Task, Running>,
     /// Ends that were found when the run went on, to be recorded.
     found: Vec<(Task, Attempt, u8)>,
@@ -76,6 +86,28 @@ impl Farm {
         recorded: impl IntoIterator<Item = Entry>,
         found: impl IntoIterator<Item = Found>,
     ) -> Self {
+        Self::of(settings, total, None, recorded, found)
+    }
+
+    /// Tasks that wait for others, of which that much was recorded and found.
+    #[must_use]
+    pub fn of_plan(
+        settings: Settings,
+        plan: Plan,
+        recorded: impl IntoIterator<Item = Entry>,
+        found: impl IntoIterator<Item = Found>,
+    ) -> Self {
+        let flow = Flow::new(plan);
+        Self::of(settings, flow.total(), Some(flow), recorded, found)
+    }
+
+    fn of(
+        settings: Settings,
+        total: u32,
+        flow: Option<Flow>,
+        recorded: impl IntoIterator<Item = Entry>,
+        found: impl IntoIterator<Item = Found>,
+    ) -> Self {
         let mut farm = Self {
             settings,
             total,
@@ -85,6 +117,9 @@ impl Farm {
             first: VecDeque::new(),
             again: VecDeque::new(),
             failures: HashMap::new(),
+            reopened: HashMap::new(),
+            flow,
+            skipped: Vec::new(),
             running: BTreeMap::new(),
             found: Vec::new(),
             useless: Vec::new(),
@@ -96,51 +131,14 @@ impl Farm {
             outcome: Outcome::default(),
             since: (0, 0),
         };
-        for entry in recorded {
-            farm.replay(entry);
-        }
+        let failed = farm.replay(recorded);
+        farm.let_flow(&failed);
         for found in found {
             farm.take_found(found);
         }
-        let mut failed: Vec<Task> = farm.failures.keys().copied().collect();
-        failed.sort_unstable();
-        for task in failed {
-            if farm.apart.insert(task) {
-                farm.again.push_back(task);
-            }
-        }
+        farm.queue_failures();
+        farm.flow_begins();
         farm
-    }
-
-    fn replay(&mut self, entry: Entry) {
-        match entry {
-            Entry::Failed(tried) if !self.ended.contains(tried.task) => {
-                self.failures.insert(tried.task, tried.attempt);
-            }
-            Entry::Failed(_) => {}
-            Entry::Ended(tried) => {
-                if (1..=self.total).contains(&tried.task.0) && self.ended.insert(tried.task) {
-                    self.failures.remove(&tried.task);
-                    self.count(tried.verdict);
-                }
-            }
-        }
-    }
-
-    fn take_found(&mut self, found: Found) {
-        let Found { task, attempt, what } = found;
-        let is_of_use = (1..=self.total).contains(&task.0)
-            && !self.ended.contains(task)
-            && attempt == self.attempt(task)
-            && what != What::Nothing;
-        if !is_of_use || !self.apart.insert(task) {
-            self.useless.push((task, attempt));
-            return;
-        }
-        match what {
-            What::End(status) => self.found.push((task, attempt, status)),
-            What::Checkpoint | What::Nothing => self.first.push_back((task, Origin::Checkpoint)),
-        }
     }
 
     fn attempt(&self, task: Task) -> Attempt {
@@ -182,6 +180,7 @@ impl Farm {
                 Try { task, attempt, verdict: Verdict::Exited(status), took_ms: 0, restored: true };
             self.conclude(now, tried, true, &mut out);
         }
+        self.tell_skipped(&mut out);
         match event {
             Event::Clock => self.look_at_times(now, &mut out),
             Event::Ended(task, how) => self.has_ended(now, task, how, &mut out),
@@ -206,6 +205,7 @@ impl Farm {
                 self.interrupt(now, &mut out);
             }
         }
+        self.tell_skipped(&mut out);
         self.begin_more(now, &mut out);
         self.finish_if_over(&mut out);
         out
@@ -248,6 +248,7 @@ impl Farm {
             (None, _) if is_killed && self.are_tasks_asked => return,
             (None, How::Exited(status)) => Verdict::Exited(status),
             (None, How::Signalled(signal)) => Verdict::Signalled(signal),
+            (None, How::NoOutput) => Verdict::NoOutput,
         };
         let took = at.saturating_sub(running.began);
         let tried = Try {
@@ -269,7 +270,8 @@ impl Farm {
         out: &mut Vec<Action>,
     ) {
         let Try { task, attempt, verdict, .. } = tried;
-        let is_last = verdict.is_right() || attempt > self.settings.retries;
+        let before = self.reopened.get(&task).copied().unwrap_or(0);
+        let is_last = verdict.is_right() || attempt - before > self.settings.retries;
         if is_last {
             if !self.ended.insert(task) {
                 return;
@@ -281,6 +283,7 @@ impl Farm {
                 true => self.since.0 += 1,
                 false => self.since.1 += 1,
             }
+            self.flow_on(&tried);
         } else {
             out.push(Action::Record(Entry::Failed(tried)));
             self.failures.insert(task, attempt);
@@ -372,7 +375,7 @@ impl Farm {
         match (is_saved, running.ended) {
             (true, None) => running.state = State::Saved,
             // A task that was asked to end as well may have done so with any status.
-            (false, Some(end @ (How::Exited(_), _)))
+            (false, Some(end @ (How::Exited(_) | How::NoOutput, _)))
                 if !end.0.may_be_a_stop() && !self.are_tasks_asked =>
             {
                 running.state = State::Runs;
@@ -464,7 +467,12 @@ impl Farm {
         if let Some(first) = self.first.pop_front() {
             return Some(first);
         }
-        while self.next <= self.total {
+        if let Some(flow) = &mut self.flow {
+            if let Some(task) = flow.take(self.settings.slots) {
+                return Some((task, Origin::Beginning));
+            }
+        }
+        while self.flow.is_none() && self.next <= self.total {
             let task = Task(self.next);
             self.next += 1;
             if !self.ended.contains(task) && !self.apart.contains(task) {
@@ -475,6 +483,10 @@ impl Farm {
     }
 
     fn has_more(&mut self) -> bool {
+        if let Some(flow) = &self.flow {
+            // What waits for those that can't be brought back waits on.
+            return !flow.is_empty() || !self.first.is_empty() || !self.again.is_empty();
+        }
         while self.next <= self.total
             && (self.ended.contains(Task(self.next)) || self.apart.contains(Task(self.next)))
         {

@@ -8,11 +8,17 @@
 mod entry;
 mod event;
 mod farm;
+mod flow;
+mod graph;
+mod order;
 mod settings;
 mod task;
 
 pub use entry::{Entry, Try, Verdict};
 pub use event::{Action, Event, Found, How, Outcome, Reach, What};
 pub use farm::Farm;
+pub use flow::Plan;
+pub use graph::{BadGraph, Graph, MOST_EDGES};
+pub use order::{BadOrder, Order};
 pub use settings::{Bad, Counted, Halt, Settings, Urgency};
 pub use task::{Attempt, Task};

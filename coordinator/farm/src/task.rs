@@ -33,6 +33,16 @@ impl TaskSet {
         is_new
     }
 
+    /// Takes one out; whether it was there.
+    pub(crate) fn remove(&mut self, task: Task) -> bool {
+        let Some(word) = self.words.get_mut(task.0 as usize / 64) else { return false };
+        let bit = 1 << (task.0 % 64);
+        let was_there = *word & bit != 0;
+        *word &= !bit;
+        self.length -= u32::from(was_there);
+        was_there
+    }
+
     /// Whether it is in it.
     pub(crate) fn contains(&self, task: Task) -> bool {
         self.words.get(task.0 as usize / 64).is_some_and(|word| word & (1 << (task.0 % 64)) != 0)

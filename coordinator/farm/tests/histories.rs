@@ -1,8 +1,8 @@
 //! Random histories: thousands of tasks, kills at any moment, full disks, checkpoints that fail. Each has a seed.
 
 use ckptd_farm::{
-    Action, Attempt, Entry, Event, Farm, Found, Halt, How, Outcome, Reach, Settings, Task, Verdict,
-    What,
+    Action, Attempt, Entry, Event, Farm, Found, Graph, Halt, How, Order, Outcome, Plan, Reach,
+    Settings, Task, Verdict, What,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -20,10 +20,18 @@ struct World {
     random: fastrand::Rng,
     settings: Settings,
     total: u32,
+    /// What waits for what, in every other history.
+    plan: Option<Plan>,
+    /// Of each task those that it waits for.
+    parents: HashMap<Task, Vec<Task>>,
     now: Duration,
     journal: Vec<Entry>,
     /// The tasks that have ended by it.
     ended: BTreeSet<Task>,
+    /// Those of them that have ended right.
+    right: BTreeSet<Task>,
+    /// How often those had failed that somebody wanted to be tried again.
+    reopened: HashMap<Task, Attempt>,
     /// Entries that a loss of power leaves.
     synced: usize,
     checkpoints: BTreeMap<Task, Attempt>,
@@ -58,13 +66,21 @@ impl World {
             ..Settings::default()
         };
         let total = if random.u8(0..10) == 0 { random.u32(1000..4000) } else { random.u32(0..200) };
+        let (plan, parents) = match random.bool() {
+            true => plan(&mut random, total),
+            false => (None, HashMap::new()),
+        };
         Self {
             random,
             settings,
             total,
+            plan,
+            parents,
             now: Duration::ZERO,
             journal: Vec::new(),
             ended: BTreeSet::new(),
+            right: BTreeSet::new(),
+            reopened: HashMap::new(),
             synced: 0,
             checkpoints: BTreeMap::new(),
             seen_ends: BTreeMap::new(),
@@ -89,7 +105,10 @@ impl World {
     /// One part of the run: until it finishes or everything is killed.
     fn live(&mut self) {
         let found = self.found();
-        let mut farm = Farm::new(self.settings, self.total, self.journal.clone(), found);
+        let mut farm = match self.plan.clone() {
+            Some(plan) => Farm::of_plan(self.settings, plan, self.journal.clone(), found),
+            None => Farm::new(self.settings, self.total, self.journal.clone(), found),
+        };
         self.over = None;
         self.recordable = true;
         self.act(&mut farm, Event::Clock);
@@ -232,8 +251,9 @@ impl World {
                     "{task:?} is begun although there is a checkpoint"
                 );
                 assert!(!self.processes.contains_key(&task), "{task:?} runs already");
+                self.expect_parents(task);
                 assert!(self.recordable, "{task:?} is begun while nothing can be recorded");
-                assert!(attempt <= self.settings.retries + 1, "{task:?} is tried too often");
+                assert!(attempt <= self.allowed(task), "{task:?} is tried too often");
                 if self.chance(100) {
                     return events.push(Event::NotNow(task));
                 }
@@ -248,6 +268,7 @@ impl World {
                     Some(&attempt),
                     "{task:?} has no such checkpoint"
                 );
+                self.expect_parents(task);
                 match self.random.u32(0..20) {
                     0 => events.push(Event::NotNow(task)),
                     1 => events.push(Event::NotRestored(task)),
@@ -291,8 +312,13 @@ impl World {
                     self.seen_ends.remove(&task);
                 }
             }
-            Action::Record(entry) => {
-                let (Entry::Failed(tried) | Entry::Ended(tried)) = entry;
+            Action::Record(Entry::Skipped { task, because }) => {
+                assert!(self.ended.insert(task), "{task:?} ends twice");
+                assert!(!self.is_right(because) && self.ended.contains(&because), "{task:?}");
+                self.journal.push(Entry::Skipped { task, because });
+            }
+            Action::Record(Entry::Reopened) => panic!("nobody has asked for that"),
+            Action::Record(entry @ (Entry::Failed(tried) | Entry::Ended(tried))) => {
                 let is_own = matches!(tried.verdict, Verdict::Exited(_) | Verdict::Signalled(_));
                 assert!(
                     !is_own || !self.ended_by_farm.contains(&tried.task),
@@ -301,7 +327,10 @@ impl World {
                 if let Entry::Ended(tried) = entry {
                     assert!(self.ended.insert(tried.task), "{:?} ends twice", tried.task);
                     let is_right = tried.verdict == Verdict::Exited(0);
-                    assert!(is_right || tried.attempt == self.settings.retries + 1);
+                    assert!(is_right || tried.attempt == self.allowed(tried.task));
+                    if is_right {
+                        self.right.insert(tried.task);
+                    }
                 }
                 self.journal.push(entry);
             }
@@ -312,6 +341,67 @@ impl World {
         }
     }
 
+    /// All have ended right that it waits for.
+    fn expect_parents(&self, task: Task) {
+        let left =
+            self.parents.get(&task).into_iter().flatten().find(|parent| !self.is_right(**parent));
+        assert!(left.is_none(), "{task:?} begins before the end of {left:?}");
+    }
+
+    fn is_right(&self, task: Task) -> bool {
+        self.right.contains(&task)
+    }
+
+    /// The last time that a task may be tried.
+    fn allowed(&self, task: Task) -> Attempt {
+        self.reopened.get(&task).copied().unwrap_or(0) + self.settings.retries + 1
+    }
+
+    /// What has ended by the journal.
+    fn recall(&mut self) {
+        (self.ended, self.right) = (BTreeSet::new(), BTreeSet::new());
+        self.reopened.clear();
+        let mut failed: HashMap<Task, Attempt> = HashMap::new();
+        for entry in &self.journal {
+            match entry {
+                Entry::Ended(tried) => {
+                    self.ended.insert(tried.task);
+                    match tried.verdict.is_right() {
+                        true => _ = self.right.insert(tried.task),
+                        false => _ = failed.insert(tried.task, tried.attempt),
+                    }
+                }
+                Entry::Skipped { task, .. } => _ = self.ended.insert(*task),
+                Entry::Reopened => {
+                    self.ended = self.right.clone();
+                    self.reopened.extend(failed.drain());
+                }
+                Entry::Failed(_) => {}
+            }
+        }
+    }
+
+    /// Somebody wants to have tried again what has failed.
+    fn reopen(&mut self) {
+        self.journal.push(Entry::Reopened);
+        self.synced = self.journal.len();
+        self.recall();
+    }
+
+    /// Nothing is left that could be run: what has not ended waits for what is stuck.
+    fn expect_all_done(&self) {
+        let stuck: BTreeSet<Task> = self.checkpoints.keys().copied().collect();
+        let tried: BTreeSet<Task> = self.journal.iter().filter_map(ended).collect();
+        for task in (1..=self.total).map(Task) {
+            let waits = |parent: &Task| !self.is_right(*parent);
+            let has_reason = stuck.contains(&task)
+                || self.parents.get(&task).is_some_and(|parents| parents.iter().any(waits));
+            assert!(self.has_ended(task) || has_reason, "{task:?} could have been run");
+            let is_skipped = self.has_ended(task) && !tried.contains(&task);
+            assert!(!is_skipped || has_reason, "{task:?} is skipped without a reason");
+        }
+    }
+
     /// Everything is killed, or the power fails.
     fn kill(&mut self) {
         self.kills += 1;
@@ -319,8 +409,9 @@ impl World {
         self.saving.clear();
         self.ended_by_farm.clear();
         if self.chance(3) {
-            self.journal.truncate(self.synced);
-            self.ended = self.journal.iter().filter_map(ended).collect();
+            let left = self.random.usize(self.synced..=self.journal.len());
+            self.journal.truncate(left);
+            self.recall();
         }
         self.synced = self.journal.len();
     }
@@ -329,18 +420,40 @@ impl World {
 fn ended(entry: &Entry) -> Option<Task> {
     match entry {
         Entry::Ended(tried) => Some(tried.task),
-        Entry::Failed(_) => None,
+        _ => None,
     }
 }
 
-fn ends_of(journal: &[Entry]) -> (u32, u32) {
-    let ended = journal.iter().filter_map(|entry| match entry {
-        Entry::Ended(tried) => Some(tried.verdict.is_right()),
-        Entry::Failed(_) => None,
-    });
-    let (mut right, mut failed) = (0, 0);
-    ended.for_each(|is_right| if is_right { right += 1 } else { failed += 1 });
-    (right, failed)
+/// Tasks that wait for some of those before them, in numbers that are in no order.
+fn plan(random: &mut fastrand::Rng, total: u32) -> (Option<Plan>, HashMap<Task, Vec<Task>>) {
+    let mut tasks: Vec<Task> = (1..=total).map(Task).collect();
+    random.shuffle(&mut tasks);
+    let mut edges = Vec::new();
+    let mut parents: HashMap<Task, Vec<Task>> = HashMap::new();
+    for (place, task) in tasks.iter().enumerate() {
+        for _ in 0..random.usize(0..4).min(place) {
+            let parent = tasks[random.usize(place.saturating_sub(30)..place)];
+            edges.push((parent, *task));
+            parents.entry(*task).or_default().push(parent);
+        }
+    }
+    let orders = [Order::Fifo, Order::Lifo, Order::LifoHrf, Order::RankHrf];
+    let graph = Graph::new(total, edges).expect("there is no cycle");
+    let kinds = (0..=total).map(|_| random.u32(0..4)).collect();
+    (Some(Plan { graph, kinds, order: orders[random.usize(0..4)] }), parents)
+}
+
+fn ends_of(world: &World) -> (u32, u32, u32) {
+    let mut skipped = BTreeSet::new();
+    for entry in &world.journal {
+        match entry {
+            Entry::Skipped { task, .. } => _ = skipped.insert(*task),
+            Entry::Reopened => skipped.clear(),
+            Entry::Ended(_) | Entry::Failed(_) => {}
+        }
+    }
+    let (right, skipped) = (world.right.len() as u32, skipped.len() as u32);
+    (right, world.ended.len() as u32 - right - skipped, skipped)
 }
 
 fn history(seed: u64) -> (u32, u32) {
@@ -351,12 +464,19 @@ fn history(seed: u64) -> (u32, u32) {
         world.saving.clear();
         world.ended_by_farm.clear();
         let Some(outcome) = world.over else { continue };
-        let (right, failed) = ends_of(&world.journal);
-        assert_eq!((outcome.right, outcome.failed), (right, failed), "seed {seed}");
-        let all = outcome.right + outcome.failed + outcome.stuck + outcome.left;
+        let counted = (outcome.right, outcome.failed, outcome.skipped);
+        assert_eq!(counted, ends_of(&world), "seed {seed}");
+        let all = counted.0 + counted.1 + counted.2 + outcome.stuck + outcome.left;
         assert_eq!(all, world.total, "seed {seed}: {outcome:?}");
+        if !outcome.interrupted && !outcome.halted {
+            world.expect_all_done();
+        }
         if outcome.left == 0 && outcome.stuck == 0 {
             assert!(world.checkpoints.is_empty(), "seed {seed}: a checkpoint is left behind");
+            if outcome.failed > 0 && world.chance(2) {
+                world.reopen();
+                continue;
+            }
             return (world.total, world.kills);
         }
         let has_reason = outcome.interrupted || outcome.halted || outcome.stuck > 0;
@@ -376,6 +496,42 @@ fn every_task_ends_once() {
         (tasks, kills) = (tasks + more, kills + killed);
     }
     assert!(tasks > 100_000 && kills > 200, "the histories are too tame: {tasks} {kills}");
+}
+
+/// What waits for a task that has failed is skipped, and tried again with it; what has ended right is not.
+#[test]
+fn what_failed_is_tried_again_with_what_waited_for_it() {
+    // 1 → 2 → 3, and 4 alone.
+    let plan = || {
+        let graph = Graph::new(4, vec![(Task(1), Task(2)), (Task(2), Task(3))]).expect("a graph");
+        Plan { graph, kinds: Vec::new(), order: Order::Fifo }
+    };
+    let settings = Settings { slots: 9, ..Settings::default() };
+    let end = |farm: &mut Farm, task, status| {
+        farm.step(Duration::ZERO, Event::Ended(Task(task), How::Exited(status)))
+    };
+    let mut journal = Vec::new();
+    let mut note = |actions: &[Action]| {
+        let entry = |action: &Action| match action {
+            Action::Record(entry) => Some(*entry),
+            _ => None,
+        };
+        journal.extend(actions.iter().filter_map(entry));
+        actions.last().cloned()
+    };
+    let mut farm = Farm::of_plan(settings, plan(), [], []);
+    let begun = farm.step(Duration::ZERO, Event::Clock);
+    assert_eq!(begun, [Action::Begin(Task(1), 1), Action::Begin(Task(4), 1)]);
+    note(&end(&mut farm, 4, 0));
+    let outcome = Outcome { right: 1, failed: 1, skipped: 2, ..Outcome::default() };
+    assert_eq!(note(&end(&mut farm, 1, 1)), Some(Action::Finish(outcome)));
+    journal.push(Entry::Reopened);
+    let mut farm = Farm::of_plan(settings, plan(), journal, []);
+    assert_eq!(farm.step(Duration::ZERO, Event::Clock), [Action::Begin(Task(1), 2)]);
+    assert_eq!(end(&mut farm, 1, 0)[1..], [Action::Begin(Task(2), 1)]);
+    assert_eq!(end(&mut farm, 2, 0)[1..], [Action::Begin(Task(3), 1)]);
+    let outcome = Outcome { right: 4, ..Outcome::default() };
+    assert_eq!(end(&mut farm, 3, 0)[1..], [Action::Finish(outcome)]);
 }
 
 /// Without kills each try is begun once.

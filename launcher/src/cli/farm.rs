@@ -2,7 +2,7 @@
 
 use super::ListArguments;
 use super::values::{bytes, seconds, time_span};
-use ckptd_farm::Halt;
+use ckptd_farm::{Halt, Order};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -19,6 +19,9 @@ pub enum FarmCommand {
     /// as of GNU parallel: {} is the value, {1} and {2} those of several lists, {.} is without its extension, {/} without its
     /// folder, {//} its folder, {/.} both without, {#} the task's number; '::::' takes the lines of files as values.
     ///
+    /// With --workflow, tasks wait for others, as a file in WfCommons' format says: a task is begun once all that it waits for
+    /// have ended with status 0, and is skipped if one of these has failed.
+    ///
     /// Standard output, standard error and exit status of each task are kept. A task that runs longer than --checkpoint says
     /// becomes a job of which checkpoints are taken. After Ctrl-C, or when everything was killed, --resume goes on: what has
     /// ended is not run again, and what has a checkpoint goes on from there.
@@ -29,10 +32,30 @@ Examples:
   ckptd farm run ./fit --seed {1} --model {2} ::: 1 2 3 ::: linear cubic
   generate | ckptd farm run --name fits --timeout 2h --retries 1 -
   ckptd farm run --resume fits                   goes on
+  ckptd farm run --workflow montage.json --order lifo-hrf
 
 Exit status: 0 where all tasks have ended with status 0; else how many have not, 101 for more than 100; 125 where a task could \
 not be brought back, or ckptd itself failed; 128+N after signal N, as 130 after Ctrl-C; 2 for wrong usage.")]
     Run(Box<FarmRunArguments>),
+    /// Write a page about a run that a browser shows: which task ran when and for how long, how many at a time, what failed.
+    ///
+    /// It is one file without scripts, which loads nothing.
+    Report {
+        /// The run.
+        run: String,
+        /// Where to; '-' is standard output [default: NAME.html].
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Show how far a run is: of each kind of its tasks how many have ended, and how long they took. A kind is a task's name
+    /// in the workflow without a number at the end; plain tasks are of one.
+    Status {
+        /// The run.
+        run: String,
+        /// How it is shown.
+        #[command(flatten)]
+        list: ListArguments,
+    },
     /// List the runs.
     Ls(ListArguments),
     /// Forget runs, with their results if these lie in the run's own folder; refused while one runs.
@@ -65,8 +88,15 @@ pub struct FarmRunArguments {
     #[arg(long, conflicts_with = "resume")]
     pub name: Option<String>,
     /// Go on with a run that has not come to its end: its name, or 'latest'. Options that are given hold from now on.
-    #[arg(long, value_name = "RUN", conflicts_with = "tasks")]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["tasks", "workflow"])]
     pub resume: Option<String>,
+    /// Run the tasks of a workflow, in WfCommons' format 1.5 or 1.6: their commands, what waits for what by parents, children
+    /// and files, and which files each has to write.
+    #[arg(long, value_name = "FILE", conflicts_with = "tasks")]
+    pub workflow: Option<PathBuf>,
+    /// With --resume: try all tasks again that have failed, and run those that were skipped for that.
+    #[arg(long, requires = "resume")]
+    pub retry_failed: bool,
     /// How tasks are run.
     #[command(flatten)]
     pub settings: FarmSettings,
@@ -77,7 +107,7 @@ pub struct FarmRunArguments {
     // What begins with a hyphen before it is an option, misspelled perhaps, and no program.
     #[arg(
         value_name = "FILE|COMMAND... ::: VALUE...",
-        required_unless_present = "resume",
+        required_unless_present_any = ["resume", "workflow"],
         trailing_var_arg = true
     )]
     pub tasks: Vec<OsString>,
@@ -111,6 +141,13 @@ pub struct FarmSettings {
     /// second; a task that has written more is ended, and has failed [default: no limit].
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub output_limit: Option<u64>,
+    /// Of the tasks of a workflow that could begin, which does: fifo, the one that could for the longest time; lifo, the one
+    /// that could last, whose files are still in memory; lifo-hrf, the same, but those with the longest way to the end first
+    /// where these are no more than run at a time; rank-hrf, likewise, and else all parts of the way get the same time
+    /// [default: fifo].
+    #[arg(long, value_name = "ORDER", value_parser = Order::from_str)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
 }
 
 impl FarmSettings {
@@ -125,6 +162,7 @@ impl FarmSettings {
             results: other.results.or(self.results),
             checkpoint: other.checkpoint.or(self.checkpoint),
             output_limit: other.output_limit.or(self.output_limit),
+            order: other.order.or(self.order),
         }
     }
 }

@@ -1,5 +1,9 @@
 //! `ckptd farm`.
 
+mod names;
+mod report;
+mod status;
+
 use super::{Context, print, print_json};
 use crate::cli::{FarmCommand, FarmRunArguments, FarmSettings, ListArguments};
 use crate::failure::Failure;
@@ -12,6 +16,8 @@ use std::path::Path;
 pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
     match command {
         FarmCommand::Run(arguments) => run(context, *arguments),
+        FarmCommand::Report { run, output } => report::perform(context, &run, output).map(|()| 0),
+        FarmCommand::Status { run, list } => status::perform(context, &run, &list).map(|()| 0),
         FarmCommand::Ls(list) => ls(context, list).map(|()| 0),
         FarmCommand::Rm { runs } => rm(context, &runs).map(|()| 0),
         FarmCommand::Work { folder, settings, guard, resume, quiet } => {
@@ -21,19 +27,24 @@ pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
 }
 
 fn run(context: &Context, arguments: FarmRunArguments) -> Result<u8, Failure> {
-    let FarmRunArguments { name, resume, settings, quiet, tasks } = arguments;
+    let FarmRunArguments { name, resume, workflow, retry_failed, settings, quiet, tasks } =
+        arguments;
     let (folder, settings) = match resume {
         Some(wanted) => {
             let folder = FarmFolder::find(&context.state, &wanted)?;
             let settings = folder.record().settings.clone().with(settings);
             check_tries(folder.record().tasks, &settings)?;
             // Before anything is begun; the worker takes the lock for good.
-            drop(folder.lock()?);
+            let _lock = folder.lock()?;
+            if retry_failed {
+                farm::reopen(&folder, settings.retries.unwrap_or(0))?;
+            }
             (folder, settings)
         }
         None => {
             let settings = with_absolute(settings)?;
-            (make(context, name.as_deref(), &tasks, settings.clone())?, settings)
+            let wanted = Wanted { words: &tasks, workflow: workflow.as_deref() };
+            (make(context, name.as_deref(), &wanted, settings.clone())?, settings)
         }
     };
     let resume = resume_command(context.asked_dir.as_deref(), folder.name());
@@ -53,17 +64,30 @@ fn with_absolute(settings: FarmSettings) -> Result<FarmSettings, Failure> {
     Ok(FarmSettings { results, ..settings })
 }
 
+/// What is to be run: words of the command line, or a workflow.
+struct Wanted<'a> {
+    words: &'a [std::ffi::OsString],
+    workflow: Option<&'a Path>,
+}
+
 fn make(
     context: &Context,
     name: Option<&str>,
-    words: &[std::ffi::OsString],
+    wanted: &Wanted<'_>,
     settings: FarmSettings,
 ) -> Result<FarmFolder, Failure> {
     let directory = std::env::current_dir();
     let directory = directory.map_err(|error| Failure::of("find the working directory", error))?;
-    let stem = farm::stem(words).and_then(|stem| stem.to_str()).unwrap_or_default();
+    let Wanted { words, workflow } = *wanted;
+    let stem = workflow.and_then(Path::file_stem).or_else(|| farm::stem(words));
+    let stem = stem.and_then(|stem| stem.to_str()).unwrap_or_default();
     farm::check_results(settings.results.as_deref())?;
     let draft = Draft::new(&context.state, name, stem)?;
+    if let Some(file) = workflow {
+        let number = farm::collect_workflow(file, draft.path())?;
+        check_tries(number, &settings)?;
+        return Ok(draft.complete(number, directory, settings)?);
+    }
     match farm::collect(words, draft.path())? {
         Collected::Usage(reason) => Err(Failure::Usage(format!("wrong usage: {reason}"))),
         Collected::Tasks(number) => {
@@ -92,6 +116,7 @@ struct Listed {
     tasks: u32,
     right: u32,
     failed: u32,
+    skipped: u32,
     created_at_ms: u64,
     results: String,
 }
@@ -108,7 +133,7 @@ fn ls(context: &Context, list: ListArguments) -> Result<(), Failure> {
             }
         };
         let record = run.record();
-        let is_over = standing.right + standing.failed >= record.tasks;
+        let is_over = standing.right + standing.failed + standing.skipped >= record.tasks;
         all.push(Listed {
             name: record.name.clone(),
             state: match (run.is_running(), is_over) {
@@ -119,6 +144,7 @@ fn ls(context: &Context, list: ListArguments) -> Result<(), Failure> {
             tasks: record.tasks,
             right: standing.right,
             failed: standing.failed,
+            skipped: standing.skipped,
             created_at_ms: record.created_at_ms,
             results: run.results().display().to_string(),
         });
@@ -127,7 +153,7 @@ fn ls(context: &Context, list: ListArguments) -> Result<(), Failure> {
         return print_json(&all);
     }
     let now = text::now_ms();
-    let heading = ["NAME", "STATE", "AGE", "TASKS", "RIGHT", "FAILED"];
+    let heading = ["NAME", "STATE", "AGE", "TASKS", "RIGHT", "FAILED", "SKIPPED"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(all.iter().map(|run| {
         vec![
@@ -137,6 +163,7 @@ fn ls(context: &Context, list: ListArguments) -> Result<(), Failure> {
             run.tasks.to_string(),
             run.right.to_string(),
             run.failed.to_string(),
+            run.skipped.to_string(),
         ]
     }));
     print(&table(&rows))

@@ -2,9 +2,11 @@
 
 use super::FarmError;
 use super::journal::{self, Standing};
-use super::tasks::TASKS;
+use super::tasks::{TASKS, Tasks};
+use super::workflow::{STEPS, Steps};
 use crate::cli::FarmSettings;
 use crate::jobs::{StateDir, check_name};
+use ckptd_farm::{Order, Plan};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
@@ -21,8 +23,10 @@ const RECORD: &str = "farm.json";
 const LOCK: &str = "lock";
 /// What the folder of a run that is being removed is called, before a number: no name of a run begins like that.
 const DISCARDED: &str = ".removed-";
-/// The version of it that this build writes.
-const FORMAT: u32 = 1;
+/// The version of it that this build writes of a workflow: whoever knows none must not run its tasks.
+const FORMAT: u32 = 2;
+/// That of all other runs.
+const FORMAT_OF_PLAIN: u32 = 1;
 /// The largest that is read, in bytes.
 const MAX_RECORD: u64 = 1024 * 1024;
 /// The most runs that are looked at.
@@ -47,6 +51,9 @@ pub struct FarmRecord {
     pub version: String,
     /// How they are run.
     pub settings: FarmSettings,
+    /// Whether tasks wait for others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub workflow: bool,
 }
 
 /// The folder of a run.
@@ -127,14 +134,16 @@ impl Draft {
         working_directory: PathBuf,
         settings: FarmSettings,
     ) -> Result<FarmFolder, FarmError> {
+        let workflow = self.path.join(STEPS).exists();
         let record = FarmRecord {
-            format: FORMAT,
+            format: if workflow { FORMAT } else { FORMAT_OF_PLAIN },
             name: self.name.clone(),
             tasks,
             working_directory,
             created_at_ms: crate::text::now_ms(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settings,
+            workflow,
         };
         FarmFolder { path: self.path.clone(), record }.write()?;
         FarmFolder::open(std::mem::take(&mut self.path))
@@ -325,9 +334,18 @@ impl FarmFolder {
         &self.path
     }
 
-    /// The file of its tasks.
-    pub fn tasks(&self) -> PathBuf {
-        self.path.join(TASKS)
+    /// Its tasks; of a workflow, with what waits for what.
+    ///
+    /// # Errors
+    /// Where they can't be read.
+    pub fn open_tasks(&self) -> Result<(Tasks, Option<Plan>), FarmError> {
+        let tasks = Tasks::open(&self.path.join(TASKS), self.record.tasks)?;
+        if !self.record.workflow {
+            return Ok((tasks, None));
+        }
+        let order: Order = self.record.settings.order.unwrap_or_default();
+        let (steps, plan) = Steps::open(&self.path.join(STEPS), self.record.tasks, order)?;
+        Ok((tasks.with(steps), Some(plan)))
     }
 
     /// The folder of the jobs that its tasks have become.

@@ -5,13 +5,14 @@
 //! kill loses nothing, a loss of power what the last seconds have brought.
 
 use super::FarmError;
+use super::line::Line;
+use super::results::{line_of, words};
 use super::syncing::{NotSynced, Synced, Syncing};
 use super::tasks::Tasks;
 use ckptd_farm::{Entry, Task, Try, Verdict};
 use coordinator::Journal;
 use coordinator::log::LogError;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde::Serialize;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -25,8 +26,6 @@ pub const RESULTS: &str = "results.jsonl";
 const FORMAT: u32 = 1;
 /// How long what is written may not be durable.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// The status of a task that took too long, as of timeout(1).
-const TIMED_OUT: u8 = 124;
 
 /// The longest line of a journal, in bytes.
 const LONGEST: u64 = 256;
@@ -45,21 +44,6 @@ pub fn check_tries(tasks: u32, retries: u32) -> Result<(), FarmError> {
     }
 }
 
-/// A line of the journal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Line {
-    /// The first one.
-    Opened { format: u32, tasks: u32 },
-    /// Something has ended.
-    Ended {
-        /// When, in milliseconds since 1970 UTC.
-        at_ms: u64,
-        /// What.
-        entry: Entry,
-    },
-}
-
 /// How many tasks of a run have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Standing {
@@ -67,6 +51,8 @@ pub struct Standing {
     pub right: u32,
     /// Otherwise.
     pub failed: u32,
+    /// Those that are not run since one of these has failed.
+    pub skipped: u32,
 }
 
 /// Refuses a folder that has another run's results.
@@ -80,14 +66,13 @@ pub fn check_results(results: Option<&Path>) -> Result<(), FarmError> {
     }
 }
 
-/// Reads a journal without changing it.
+/// Reads a journal without changing it, line by line.
 ///
 /// # Errors
 /// Where it can't be read.
-pub fn read(path: &Path) -> Result<Standing, FarmError> {
-    let mut standing = Standing::default();
+pub fn each(path: &Path, mut take: impl FnMut(Line)) -> Result<(), FarmError> {
     let text = match fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(standing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         text => text.map_err(FarmError::io("read", path))?,
     };
     // The last line may be being written; whoever goes on with the run checks them all.
@@ -95,18 +80,56 @@ pub fn read(path: &Path) -> Result<Standing, FarmError> {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         protocol::json::of_value::<Line>(line.get("log")?).ok()
     };
+    text.lines().filter_map(entry).for_each(&mut take);
+    Ok(())
+}
+
+/// How many tasks have ended by a journal.
+///
+/// # Errors
+/// Where it can't be read.
+pub fn read(path: &Path) -> Result<Standing, FarmError> {
     // A line that may not be durable is written once more.
-    let mut seen = HashSet::new();
-    for line in text.lines().filter_map(entry) {
-        let Line::Ended { entry: Entry::Ended(tried), .. } = line else { continue };
-        if seen.insert(tried.task) {
-            match tried.verdict.is_right() {
-                true => standing.right += 1,
-                false => standing.failed += 1,
-            }
+    let (mut right, mut failed, mut skipped) = (HashSet::new(), HashSet::new(), HashSet::new());
+    each(path, |line| match line {
+        Line::Ended { entry: Entry::Ended(tried), .. } => match tried.verdict.is_right() {
+            true => _ = right.insert(tried.task),
+            false => _ = failed.insert(tried.task),
+        },
+        Line::Ended { entry: Entry::Skipped { task, .. }, .. } => _ = skipped.insert(task),
+        Line::Ended { entry: Entry::Reopened, .. } => {
+            failed.clear();
+            skipped.clear();
         }
-    }
+        Line::Ended { entry: Entry::Failed(_), .. } | Line::Opened { .. } | Line::Part { .. } => {}
+    })?;
+    // In range: there are no more tasks than a run may have.
+    let number = |tasks: HashSet<Task>| tasks.len() as u32;
+    let standing =
+        Standing { right: number(right), failed: number(failed), skipped: number(skipped) };
     Ok(standing)
+}
+
+/// Has all tasks tried again that have failed, of so many, with those that were skipped for that. The caller holds the run's
+/// lock.
+///
+/// # Errors
+/// Where that can't be recorded.
+pub fn reopen(path: &Path, tasks: u32, retries: u32) -> Result<(), FarmError> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let length = fs::metadata(path).map_err(FarmError::io("read", path))?.len();
+    let Standing { failed, skipped, .. } = read(path)?;
+    let lines = (u64::from(failed) + u64::from(skipped)) * (u64::from(retries) + 1);
+    if length + lines * LONGEST > coordinator::MAX_LOG {
+        let reason = "it has no room for so many more tries; take a new run for what is left";
+        return Err(FarmError::Journal { path: path.to_owned(), reason: reason.to_owned() });
+    }
+    let (mut journal, _) = open_journal(path, &Line::Opened { format: FORMAT, tasks })?;
+    let line = Line::Ended { at_ms: crate::text::now_ms(), entry: Entry::Reopened };
+    let written = journal.write_alone(&line).and_then(|()| journal.sync());
+    written.map_err(of_log(path))
 }
 
 /// The journal and the results of a run, by the process that runs it.
@@ -118,6 +141,8 @@ pub struct Recorder {
     results_length: u64,
     /// The folder of what tasks have written.
     folder: PathBuf,
+    /// Where tasks of a workflow write their files.
+    working: Option<PathBuf>,
     /// What is not durable yet.
     pending: VecDeque<Line>,
     /// How many of them are in the journal.
@@ -141,6 +166,7 @@ impl Recorder {
         results: &Path,
         number: u32,
         tasks: &Tasks,
+        slots: u32,
     ) -> Result<(Self, Vec<Entry>), FarmError> {
         let opened = Line::Opened { format: FORMAT, tasks: number };
         let is_new = !path.exists();
@@ -159,10 +185,13 @@ impl Recorder {
         let (file, length) = list_all(&results_file, &lines, tasks)
             .map_err(FarmError::io("write", &results_file))?;
         let entries = lines.iter().filter_map(|line| match line {
-            Line::Opened { .. } => None,
+            Line::Opened { .. } | Line::Part { .. } => None,
             Line::Ended { entry, .. } => Some(*entry),
         });
         let entries = entries.collect();
+        let mut journal = journal;
+        // Without it a report knows less; whether a disk is full shows at the first end.
+        let _ = journal.write_alone(&Line::Part { at_ms: crate::text::now_ms(), slots });
         let recorder = Self {
             path: path.to_owned(),
             journal,
@@ -170,6 +199,7 @@ impl Recorder {
             results: file,
             results_length: length,
             folder: results.to_owned(),
+            working: None,
             pending: VecDeque::new(),
             written: 0,
             listed: 0,
@@ -178,6 +208,11 @@ impl Recorder {
             synced_at: Instant::now(),
         };
         Ok((recorder, entries))
+    }
+
+    /// Has made durable what tasks write in that folder, too, before their ends are.
+    pub fn writes_in(&mut self, working: &Path) {
+        self.working = Some(working.to_owned());
     }
 
     /// Records an entry.
@@ -200,7 +235,7 @@ impl Recorder {
             self.written += 1;
         }
         while let Some(line) = self.pending.get(self.listed) {
-            let text = result(line, tasks);
+            let text = line_of(line, tasks);
             if let Err(error) = self.results.write_all(text.as_bytes()) {
                 // Half a line is none.
                 let _ = self.results.set_len(self.results_length);
@@ -243,17 +278,17 @@ impl Recorder {
     ///
     /// # Errors
     /// Where a file can't be opened once more.
-    pub fn to_sync(&mut self) -> Result<Syncing, FarmError> {
+    pub fn begin_sync(&mut self) -> Result<Syncing, FarmError> {
         let lines = self.written.min(self.listed);
         let ended = self.pending.iter().take(lines).filter_map(|line| match line {
             Line::Ended { entry: Entry::Ended(tried), .. } => Some(tried.task),
-            Line::Ended { .. } | Line::Opened { .. } => None,
+            Line::Ended { .. } | Line::Opened { .. } | Line::Part { .. } => None,
         });
         let ended = ended.collect();
         let results = self.results.try_clone().map_err(FarmError::io("open", RESULTS))?;
         self.is_syncing = true;
-        let folder = self.folder.clone();
-        Ok(Syncing { folder, ended, results, journal: self.journal.to_sync(), lines })
+        let (folder, working) = (self.folder.clone(), self.working.clone());
+        Ok(Syncing { folder, working, ended, results, journal: self.journal.to_sync(), lines })
     }
 
     /// Nobody makes durable what was to be.
@@ -288,7 +323,7 @@ impl Recorder {
     /// # Errors
     /// Where that fails.
     pub fn sync(&mut self) -> Result<(), FarmError> {
-        let synced = self.to_sync()?.perform();
+        let synced = self.begin_sync()?.perform();
         self.synced(synced)
     }
 }
@@ -324,14 +359,10 @@ fn list_all(path: &Path, lines: &[Line], tasks: &Tasks) -> io::Result<(File, u64
     let file = File::options().append(true).create_new(true).mode(0o600).open(&draft)?;
     let mut writer = BufWriter::new(file);
     let mut length = 0;
-    let mut seen: HashSet<Task> = HashSet::new();
-    for line in lines {
-        let Line::Ended { entry: Entry::Ended(tried), .. } = line else { continue };
-        if seen.insert(tried.task) {
-            let text = result(line, tasks);
-            writer.write_all(text.as_bytes())?;
-            length += text.len() as u64;
-        }
+    for line in ends(lines) {
+        let text = line_of(line, tasks);
+        writer.write_all(text.as_bytes())?;
+        length += text.len() as u64;
     }
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_data()?;
@@ -342,41 +373,27 @@ fn list_all(path: &Path, lines: &[Line], tasks: &Tasks) -> io::Result<(File, u64
     Ok((file, length))
 }
 
-/// The line of a result; empty for what is none.
-fn result(line: &Line, tasks: &Tasks) -> String {
-    let Line::Ended { at_ms, entry: Entry::Ended(tried) } = line else { return String::new() };
-    let command = tasks.command(tried.task).unwrap_or_default();
-    let (outcome, signal) = match tried.verdict {
-        Verdict::Exited(_) => ("exited", None),
-        Verdict::Signalled(signal) => ("signalled", Some(signal)),
-        Verdict::TimedOut => ("timed-out", None),
-        Verdict::WroteTooMuch => ("wrote-too-much", None),
-    };
-    let number = tried.task.0;
-    let value = json!({
-        "task": number,
-        "command": String::from_utf8_lossy(&command),
-        "outcome": outcome,
-        "status": status(tried.verdict),
-        "signal": signal,
-        "attempt": tried.attempt,
-        "restored": tried.restored,
-        "seconds": tried.took_ms as f64 / 1000.0,
-        "ended_at_ms": at_ms,
-        "stdout": format!("{number}.out"),
-        "stderr": format!("{number}.err"),
-    });
-    value.to_string() + "\n"
-}
-
-/// The status by which a shell would tell it.
-pub fn status(verdict: Verdict) -> u8 {
-    match verdict {
-        Verdict::Exited(status) => status,
-        Verdict::Signalled(signal) => 128u8.saturating_add(u8::try_from(signal).unwrap_or(127)),
-        Verdict::TimedOut => TIMED_OUT,
-        Verdict::WroteTooMuch => 128 + 25,
+/// The lines of ends that hold: the first one of each task, since it was tried again if it was.
+fn ends(lines: &[Line]) -> Vec<&Line> {
+    let mut seen: HashSet<Task> = HashSet::new();
+    let mut found: Vec<(Task, bool, &Line)> = Vec::new();
+    for line in lines {
+        let Line::Ended { entry, .. } = line else { continue };
+        let (task, is_right) = match entry {
+            Entry::Ended(tried) => (tried.task, tried.verdict.is_right()),
+            Entry::Skipped { task, .. } => (*task, false),
+            Entry::Failed(_) => continue,
+            Entry::Reopened => {
+                found.retain(|(_, is_right, _)| *is_right);
+                seen = found.iter().map(|(task, ..)| *task).collect();
+                continue;
+            }
+        };
+        if seen.insert(task) {
+            found.push((task, is_right, line));
+        }
     }
+    found.into_iter().map(|(.., line)| line).collect()
 }
 
 /// Names of tasks that have failed, with how, as far as a person reads on.
@@ -399,12 +416,7 @@ impl Failed {
     /// A line for each.
     pub fn lines<'a>(&'a self, tasks: &'a Tasks) -> impl Iterator<Item = String> + 'a {
         self.first.iter().map(|(task, verdict)| {
-            let how = match verdict {
-                Verdict::Exited(status) => format!("ended with status {status}"),
-                Verdict::Signalled(signal) => format!("was ended by signal {signal}"),
-                Verdict::TimedOut => "took too long".to_owned(),
-                Verdict::WroteTooMuch => "wrote too much".to_owned(),
-            };
+            let how = words(*verdict);
             let command = tasks.command(*task).unwrap_or_default();
             let command: String = String::from_utf8_lossy(&command).chars().take(60).collect();
             format!("task {} {how}: {}", task.0, crate::tables::printable(&command))

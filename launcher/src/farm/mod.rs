@@ -4,26 +4,36 @@
 //! - `quoting`: where in a command values may stand.
 //! - `folder`: the folder of a run.
 //! - `tasks`: the commands, in a file.
-//! - `journal`: what has ended, and the results for the user; `syncing`: what makes that durable.
+//! - `workflow`: tasks that wait for others.
+//! - `journal`: what has ended; `line`: a line of it; `syncing`: what makes that durable.
+//! - `results`: a line of the results.
+//! - `history`: the journal between the parts of a run.
 //! - `guard`: the process that the user has started; it looks after the one that starts the tasks.
 //! - `worker`: that one.
 
 mod folder;
 mod guard;
+mod history;
 mod journal;
+mod line;
 mod quoting;
+mod results;
 mod syncing;
 mod tasks;
 mod template;
 mod worker;
+mod workflow;
 
 pub use folder::{Draft, FarmFolder};
 pub use guard::{Charge, run as guard};
+pub use history::{History, Part, Span, history, reopen};
 pub use journal::{check_results, check_tries};
-pub use tasks::{Collected, collect};
+pub use results::words;
+pub use tasks::{Collected, Tasks, collect};
 pub use template::stem;
 pub use worker::processes::end_left;
 pub use worker::work;
+pub use workflow::collect as collect_workflow;
 
 use crate::failure::Failure;
 use crate::jobs::JobError;
@@ -90,6 +100,14 @@ pub enum FarmError {
         number: u64,
         /// Why not.
         reason: &'static str,
+    },
+    /// A workflow can't be run.
+    #[error("read the workflow {}: {reason}", path.display())]
+    Workflow {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: workflow::WorkflowError,
     },
     /// Results of another run would be mixed with this one's.
     #[error("keep results in {}: there are some of another run; take a new folder", .0.display())]

@@ -18,6 +18,8 @@ const FEW: usize = 8;
 pub struct Syncing {
     /// The folder of what tasks have written.
     pub folder: PathBuf,
+    /// Where tasks of a workflow write their files.
+    pub working: Option<PathBuf>,
     /// The tasks that have ended.
     pub ended: Vec<Task>,
     /// The file of results.
@@ -58,6 +60,9 @@ impl Syncing {
     }
 
     fn sync_outputs(&self) -> io::Result<()> {
+        if let Some(working) = &self.working {
+            nix::unistd::syncfs(File::open(working)?)?;
+        }
         let folder = File::open(&self.folder)?;
         if self.lines > FEW {
             return nix::unistd::syncfs(&folder).map_err(io::Error::from);

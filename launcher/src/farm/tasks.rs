@@ -2,6 +2,7 @@
 
 use super::FarmError;
 use super::template::Combined;
+use super::workflow::{Step, Steps};
 use ckptd_farm::Task;
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,7 +13,7 @@ use std::path::Path;
 /// The file's name in the run's folder.
 pub const TASKS: &str = "tasks";
 /// The most tasks of a run: of so many the journal stays within its limit.
-const MOST: u32 = 500_000;
+pub const MOST: u32 = 500_000;
 /// The longest command: the kernel takes no longer argument (MAX_ARG_STRLEN, execve(2)).
 const LONGEST: usize = 128 * 1024 - 1;
 
@@ -64,21 +65,30 @@ pub fn collect(words: &[OsString], folder: &Path) -> Result<Collected, FarmError
     }
 }
 
-struct Writer {
+/// Writes the commands of a run.
+pub struct Writer {
     file: BufWriter<File>,
     folder: std::path::PathBuf,
     number: u32,
 }
 
 impl Writer {
-    fn new(folder: &Path) -> Result<Self, FarmError> {
+    /// Into that folder.
+    ///
+    /// # Errors
+    /// Where there is such a file, or it can't be made.
+    pub fn new(folder: &Path) -> Result<Self, FarmError> {
         let path = folder.join(TASKS);
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path);
         let file = BufWriter::new(file.map_err(FarmError::io("create", &path))?);
         Ok(Self { file, folder: folder.to_owned(), number: 0 })
     }
 
-    fn add(&mut self, command: &[u8]) -> Result<(), FarmError> {
+    /// One more.
+    ///
+    /// # Errors
+    /// Where it can't be one, or can't be written.
+    pub fn add(&mut self, command: &[u8]) -> Result<(), FarmError> {
         self.number += 1;
         let bad = |reason| FarmError::BadTask { number: self.number.into(), reason };
         if self.number > MOST {
@@ -94,7 +104,11 @@ impl Writer {
         written.map_err(FarmError::io("write", self.folder.join(TASKS)))
     }
 
-    fn finish(mut self) -> Result<Collected, FarmError> {
+    /// Has them on the disk.
+    ///
+    /// # Errors
+    /// Where that fails.
+    pub fn finish(mut self) -> Result<Collected, FarmError> {
         let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
         synced.map_err(FarmError::io("write", self.folder.join(TASKS)))?;
         match self.number {
@@ -110,6 +124,7 @@ pub struct Tasks {
     file: File,
     /// Where each begins, and where the last one ends.
     places: Vec<u64>,
+    steps: Option<Steps>,
 }
 
 impl Tasks {
@@ -136,11 +151,21 @@ impl Tasks {
                 reader.consume(length);
             }
             match places.len() as u64 == u64::from(number) + 1 {
-                true => Ok(Self { file, places }),
+                true => Ok(Self { file, places, steps: None }),
                 false => Err(io::Error::other(format!("it has not {number} commands"))),
             }
         };
         read().map_err(failed)
+    }
+
+    /// With what a workflow says of them.
+    pub fn with(self, steps: Steps) -> Self {
+        Self { steps: Some(steps), ..self }
+    }
+
+    /// What a workflow says of a task, if they are of one.
+    pub fn step(&self, task: Task) -> Option<io::Result<Step>> {
+        self.steps.as_ref().map(|steps| steps.step(task))
     }
 
     /// A task's command.

@@ -8,6 +8,9 @@ mod page;
 mod phases;
 mod picture;
 
+pub(super) use page::{STYLE, table};
+pub(super) use picture::{LANE, LEFT, Scale, WIDTH, drawing, escaped, lane_name, span};
+
 use super::summary::JobSummary;
 use super::target::Target;
 use super::{Context, print};

@@ -7,7 +7,8 @@ use crate::text;
 use serde_json::Value;
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("style.css");
+/// How pages look.
+pub const STYLE: &str = include_str!("style.css");
 
 /// The page about a job, as its status tells it at `now`, in milliseconds since 1970.
 pub fn of_job(job: &Value, now: u64) -> String {
@@ -162,7 +163,8 @@ fn places(out: &mut String, job: &Value) {
     table(out, &["process", "number", "node", "began on", "why"], &rows);
 }
 
-fn table(out: &mut String, heading: &[&str], rows: &[Vec<String>]) {
+/// A table.
+pub fn table(out: &mut String, heading: &[&str], rows: &[Vec<String>]) {
     out.push_str("<table>");
     if !heading.is_empty() {
         let cells = heading.iter().map(|cell| format!("<th>{}</th>", escaped(cell)));

@@ -6,10 +6,11 @@ use serde_json::Value;
 use std::fmt::Write;
 
 /// The width of a drawing, in its own units.
-const WIDTH: f64 = 900.0;
+pub const WIDTH: f64 = 900.0;
 /// Where lanes begin: left of it are their names.
-const LEFT: f64 = 130.0;
-const LANE: f64 = 26.0;
+pub const LEFT: f64 = 130.0;
+/// How high a lane is.
+pub const LANE: f64 = 26.0;
 const BAR: f64 = 16.0;
 
 /// Text that is safe within an element or an attribute.
@@ -41,19 +42,22 @@ pub fn span(ms: u64) -> String {
 
 /// From when to when.
 #[derive(Debug, Clone, Copy)]
-struct Scale {
-    from: u64,
-    length: u64,
+pub struct Scale {
+    /// The first moment, in milliseconds.
+    pub from: u64,
+    /// How long it is, in milliseconds.
+    pub length: u64,
 }
 
 impl Scale {
-    fn x(self, at: u64) -> f64 {
+    /// Where a moment is.
+    pub fn x(self, at: u64) -> f64 {
         let part = at.saturating_sub(self.from) as f64 / self.length.max(1) as f64;
         LEFT + part.clamp(0.0, 1.0) * (WIDTH - LEFT - 10.0)
     }
 
     /// Marks below a drawing: at most six, at round times.
-    fn marks(self, out: &mut String, top: f64) {
+    pub fn marks(self, out: &mut String, top: f64) {
         let steps = [
             100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000,
             600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 43_200_000,
@@ -73,14 +77,16 @@ impl Scale {
     }
 }
 
-fn drawing(height: f64, about: &str, inner: &str) -> String {
+/// A drawing of its parts.
+pub fn drawing(height: f64, about: &str, inner: &str) -> String {
     format!(
         r#"<svg role="img" aria-label="{}" viewBox="0 0 {WIDTH} {height:.0}" width="{WIDTH}">{inner}</svg>"#,
         escaped(about)
     )
 }
 
-fn lane_name(out: &mut String, lane: usize, name: &str) {
+/// The name of a lane.
+pub fn lane_name(out: &mut String, lane: usize, name: &str) {
     let y = lane as f64 * LANE + BAR;
     let short: String = name.chars().take(16).collect();
     let _ = write!(

@@ -36,6 +36,7 @@ impl Worker {
                         self.failed.add(tried);
                     }
                 }
+                self.tidy(&entry);
                 let recorded = self.recorder.record(entry, &self.tasks);
                 if let Err(error) = recorded {
                     if std::mem::replace(&mut self.recordable, false) {
@@ -60,6 +61,10 @@ impl Worker {
             self.progress
                 .warn(&format!("the disk of {folder} is full: tasks are begun once there is room"));
             return Some(Event::NotNow(task));
+        }
+        if let Err(reason) = self.make_way(task) {
+            self.progress.warn(&format!("task {} can't be begun: {reason}", task.0));
+            return Some(Event::Ended(task, How::Exited(NOT_EXECUTABLE)));
         }
         match self.spawn(task) {
             Ok(pid) => {

@@ -1,6 +1,7 @@
 //! The process that starts tasks, has checkpoints taken of them, and records how they end. It has no terminal; its guard has.
 //!
 //! - `outputs`: what tasks write.
+//! - `products`: the files that tasks of a workflow write.
 //! - `keeping`: tasks as jobs.
 //! - `processes`: who descends from whom.
 //! - `acts`: what the state machine wants done.
@@ -11,6 +12,7 @@ mod acts;
 mod keeping;
 mod outputs;
 pub mod processes;
+mod products;
 mod progress;
 mod reap;
 
@@ -183,15 +185,27 @@ impl Worker {
     ) -> Result<Self, Failure> {
         let record = folder.record();
         let settings = record.settings.clone();
-        let tasks = Tasks::open(&folder.tasks(), record.tasks)?;
+        let (tasks, plan) = folder.open_tasks()?;
+        let machine = machine_settings(&settings);
         let results = folder.results();
         let outputs = Outputs::of(results.clone()).map_err(FarmError::io("create", &results))?;
-        let (recorder, entries) =
-            Recorder::open(&folder.journal(), &results, record.tasks, &tasks)?;
+        // In range: there are 10,000 at most.
+        let slots = machine.slots as u32;
+        let (mut recorder, entries) =
+            Recorder::open(&folder.journal(), &results, record.tasks, &tasks, slots)?;
         let interval = settings.checkpoint.unwrap_or(CheckpointSetting::Auto).interval();
         let jobs = Jobs::of(&folder, interval).map_err(FarmError::io("create", folder.said()))?;
         let found = jobs.found()?;
-        let farm = Farm::new(machine_settings(&settings), record.tasks, entries, found);
+        let farm = match plan {
+            None => Farm::new(machine, record.tasks, entries, found),
+            Some(plan) => {
+                let working = &record.working_directory;
+                recorder.writes_in(working);
+                let step = |task| tasks.step(task)?.ok();
+                let found = products::with_outputs(found, step, working);
+                Farm::of_plan(machine, plan, entries, found)
+            }
+        };
         Ok(Self {
             progress: Progress::new(record.tasks, quiet),
             folder,
@@ -369,7 +383,7 @@ impl Worker {
 
     /// Has what was recorded made durable.
     fn start_sync(&mut self) {
-        let syncing = match self.recorder.to_sync() {
+        let syncing = match self.recorder.begin_sync() {
             Ok(syncing) => syncing,
             Err(error) => return self.recorded(Err(error)),
         };
@@ -437,7 +451,8 @@ impl Worker {
         if outcome.stuck > 0 || !is_recorded {
             return Ok(EXIT_FAILED);
         }
-        Ok(u8::try_from(outcome.failed.min(MOST_COUNTED + 1)).unwrap_or(u8::MAX))
+        let not_right = outcome.failed.saturating_add(outcome.skipped);
+        Ok(u8::try_from(not_right.min(MOST_COUNTED + 1)).unwrap_or(u8::MAX))
     }
 
     fn tell_end(&self, outcome: &Outcome, left_behind: usize, resume: &str, quiet: bool) {
@@ -461,6 +476,12 @@ impl Worker {
             let folder = self.outputs.folder().display();
             let all = self.folder.record().tasks;
             say(&format!("{over} of {all} tasks have ended{failed}; results are in {folder}"));
+        }
+        if outcome.skipped > 0 {
+            let skipped = text_of(outcome.skipped as usize, "task waits", "tasks wait");
+            say(&format!(
+                "{skipped} for ones that failed, and will not run; '{resume} --retry-failed' tries all of these again"
+            ));
         }
         let left = outcome.left + outcome.stuck;
         if left > 0 {

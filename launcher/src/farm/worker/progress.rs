@@ -33,7 +33,9 @@ impl Progress {
         if self.bar.is_hidden() {
             return;
         }
-        self.bar.set_position(u64::from(outcome.right) + u64::from(outcome.failed));
+        self.bar.set_position(
+            u64::from(outcome.right) + u64::from(outcome.failed) + u64::from(outcome.skipped),
+        );
         self.bar.set_message(match outcome.failed {
             0 => format!("{running} running"),
             failed => format!("{failed} failed, {running} running"),

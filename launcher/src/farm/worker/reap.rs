@@ -35,6 +35,7 @@ impl Worker {
         match role {
             Some(Role::Task(task)) => {
                 self.live.remove(&task);
+                let how = self.judged(task, how);
                 self.feed(Event::Ended(task, how));
             }
             Some(Role::Restored(task)) => self.restored_ended(task, how),
@@ -56,7 +57,10 @@ impl Worker {
         let said = keeper.heard();
         let attempt = keeper.attempt;
         match self.jobs.end_of(task, &keeper) {
-            Some(end) => self.feed(Event::Ended(task, end)),
+            Some(end) => {
+                let how = self.judged(task, end);
+                self.feed(Event::Ended(task, how));
+            }
             None if killed => self.feed(Event::Ended(task, how)),
             None => {
                 let reason =

@@ -20,13 +20,15 @@ const COUNT: &str = "echo begun >> begun.$1; i=0\n\
 const LAST: u32 = 160;
 
 /// A case's run.
-struct Farm<'a> {
+pub struct Farm<'a> {
     stage: &'a Stage,
-    results: PathBuf,
+    /// Where its results are.
+    pub results: PathBuf,
 }
 
 impl<'a> Farm<'a> {
-    fn new(stage: &'a Stage) -> Result<Self, Failure> {
+    /// Nothing has been begun.
+    pub fn new(stage: &'a Stage) -> Result<Self, Failure> {
         own(fs::write(stage.home.join("count.sh"), COUNT))?;
         Ok(Farm { stage, results: stage.home.join("results") })
     }
@@ -38,16 +40,19 @@ impl<'a> Farm<'a> {
         own.iter().chain(more).map(|word| (*word).to_owned()).collect()
     }
 
-    fn start(&self, more: &[&str]) -> Result<Running, Failure> {
+    /// Begins the run.
+    pub fn start(&self, more: &[&str]) -> Result<Running, Failure> {
         let arguments = self.arguments(more);
         self.stage.start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    fn run(&self, more: &[&str], status: i32) -> Result<Finished, Failure> {
+    /// Runs it to its end.
+    pub fn run(&self, more: &[&str], status: i32) -> Result<Finished, Failure> {
         self.start(more)?.finish()?.expect(status)
     }
 
-    fn resume(&self, more: &[&str], status: i32) -> Result<Finished, Failure> {
+    /// Goes on with it to its end.
+    pub fn resume(&self, more: &[&str], status: i32) -> Result<Finished, Failure> {
         let arguments = [&["farm", "run", "--resume", "f"][..], more].concat();
         self.stage.output(&arguments, "")?.expect(status)
     }
@@ -59,7 +64,7 @@ impl<'a> Farm<'a> {
     }
 
     /// What has ended, by the tasks' numbers; a task that has two results is a failure.
-    fn results(&self) -> Result<BTreeMap<u64, Value>, Failure> {
+    pub fn results(&self) -> Result<BTreeMap<u64, Value>, Failure> {
         let text = own(fs::read_to_string(self.results.join("results.jsonl")))?;
         let mut all = BTreeMap::new();
         for line in text.lines() {
@@ -82,7 +87,7 @@ impl<'a> Farm<'a> {
     }
 
     /// Waits until checkpoints of so many tasks are committed.
-    fn until_kept(&self, number: usize) -> Result<(), Failure> {
+    pub fn until_kept(&self, number: usize) -> Result<(), Failure> {
         let jobs = self.stage.home.join("state/farms/f/jobs");
         let is_kept = |job: &Path| {
             let checkpoints = fs::read_dir(job.join("checkpoints")).into_iter().flatten().flatten();
@@ -134,7 +139,8 @@ impl<'a> Farm<'a> {
         self.stage.expect_gone()
     }
 
-    fn state(&self) -> Result<Value, Failure> {
+    /// How it is listed.
+    pub fn state(&self) -> Result<Value, Failure> {
         let all = self.stage.json(&["farm", "ls"])?;
         Ok(all[0].clone())
     }

@@ -28,6 +28,7 @@ mod stage;
 mod streams;
 mod terminals;
 mod timeline;
+mod workflows;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -96,6 +97,11 @@ const CASES: &[(&str, Case)] = &[
     ("farm-left-behind", farms::left_behind),
     ("farm-unkept", farms::unkept),
     ("farm-full-disk", farms::full_disk),
+    ("workflow-killed", workflows::killed),
+    ("workflow-failed", workflows::failed),
+    ("workflow-refused", workflows::refused),
+    ("workflow-ordered", workflows::ordered),
+    ("workflow-reported", workflows::reported),
     ("export-and-import", archives::there_and_back),
     ("hostile-archives", archives::hostile),
     ("interrupted-import", archives::interrupted),

@@ -1,0 +1,85 @@
+//! What was recorded and found of a run that goes on.
+
+use super::{Farm, Origin};
+use crate::entry::{Entry, Try};
+use crate::event::{Found, What};
+use crate::task::{Attempt, Task};
+
+impl Farm {
+    /// Takes note of all that was recorded; the tasks that have failed for good by it or are skipped, each with the one that
+    /// is the reason.
+    pub(super) fn replay(
+        &mut self,
+        recorded: impl IntoIterator<Item = Entry>,
+    ) -> Vec<(Task, Task)> {
+        let mut failed: Vec<(Task, Attempt)> = Vec::new();
+        let mut skipped: Vec<(Task, Task)> = Vec::new();
+        for entry in recorded {
+            match entry {
+                Entry::Failed(tried) if !self.ended.contains(tried.task) => {
+                    self.failures.insert(tried.task, tried.attempt);
+                }
+                Entry::Failed(_) => {}
+                Entry::Ended(tried) if self.is_over(tried.task) => {
+                    self.failures.remove(&tried.task);
+                    self.count(tried.verdict);
+                    let Try { task, attempt, verdict, .. } = tried;
+                    failed.extend((!verdict.is_right()).then_some((task, attempt)));
+                }
+                Entry::Skipped { task, because } if self.is_over(task) => {
+                    self.outcome.skipped += 1;
+                    skipped.push((task, because));
+                }
+                Entry::Ended(_) | Entry::Skipped { .. } => {}
+                Entry::Reopened => {
+                    for (task, attempt) in failed.drain(..) {
+                        self.ended.remove(task);
+                        self.failures.insert(task, attempt);
+                        self.reopened.insert(task, attempt);
+                    }
+                    for (task, _) in skipped.drain(..) {
+                        self.ended.remove(task);
+                    }
+                    (self.outcome.failed, self.outcome.skipped) = (0, 0);
+                }
+            }
+        }
+        skipped.extend(failed.into_iter().map(|(task, _)| (task, task)));
+        skipped
+    }
+
+    /// Takes note of an end; whether it is the first one of a task that there is.
+    fn is_over(&mut self, task: Task) -> bool {
+        (1..=self.total).contains(&task.0) && self.ended.insert(task)
+    }
+
+    pub(super) fn take_found(&mut self, found: Found) {
+        let Found { task, attempt, what } = found;
+        let is_of_use = (1..=self.total).contains(&task.0)
+            && !self.ended.contains(task)
+            && attempt == self.attempt(task)
+            && what != What::Nothing
+            // A loss of power has taken the word of the ends it waited for: these tasks are run again, and write again what
+            // it has read.
+            && self.flow.as_ref().is_none_or(|flow| flow.may_begin(task));
+        if !is_of_use || !self.apart.insert(task) {
+            self.useless.push((task, attempt));
+            return;
+        }
+        match what {
+            What::End(status) => self.found.push((task, attempt, status)),
+            What::Checkpoint | What::Nothing => self.first.push_back((task, Origin::Checkpoint)),
+        }
+    }
+
+    /// Those that have failed and are not over are tried again.
+    pub(super) fn queue_failures(&mut self) {
+        let mut failed: Vec<Task> = self.failures.keys().copied().collect();
+        failed.sort_unstable();
+        for task in failed {
+            if self.apart.insert(task) {
+                self.again.push_back(task);
+            }
+        }
+    }
+}
