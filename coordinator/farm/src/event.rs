@@ -57,7 +57,8 @@ impl How {
         match self {
             Self::Exited(status) => STOPS.contains(&(i32::from(status) - 128)),
             Self::Signalled(signal) => STOPS.contains(&signal),
-            Self::NoOutput => false,
+            // A task that was asked to end in the middle of its work says 0, too.
+            Self::NoOutput => true,
         }
     }
 }
@@ -105,6 +106,9 @@ pub enum What {
     Checkpoint,
     /// Word that it has ended by itself with this status, which nobody has recorded.
     End(u8),
+    /// Word that it has ended by itself with status 0, which nobody has recorded; and a file that it should have written is not
+    /// there.
+    NoOutput,
     /// Nothing of use.
     Nothing,
 }

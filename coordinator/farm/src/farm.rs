@@ -42,7 +42,7 @@ pub struct Farm {
     skipped: Vec<(Task, Task)>,
     running: BTreeMap<Task, Running>,
     /// Ends that were found when the run went on, to be recorded.
-    found: Vec<(Task, Attempt, u8)>,
+    found: Vec<(Task, Attempt, Verdict)>,
     /// Checkpoints that were found, and are of no use.
     useless: Vec<(Task, Attempt)>,
     phase: Phase,
@@ -133,9 +133,7 @@ impl Farm {
         };
         let failed = farm.replay(recorded);
         farm.let_flow(&failed);
-        for found in found {
-            farm.take_found(found);
-        }
+        farm.take_all_found(found);
         farm.queue_failures();
         farm.flow_begins();
         farm
@@ -175,9 +173,8 @@ impl Farm {
         for (task, attempt) in std::mem::take(&mut self.useless) {
             out.push(Action::Forget(task, attempt));
         }
-        for (task, attempt, status) in std::mem::take(&mut self.found) {
-            let tried =
-                Try { task, attempt, verdict: Verdict::Exited(status), took_ms: 0, restored: true };
+        for (task, attempt, verdict) in std::mem::take(&mut self.found) {
+            let tried = Try { task, attempt, verdict, took_ms: 0, restored: true };
             self.conclude(now, tried, true, &mut out);
         }
         self.tell_skipped(&mut out);

@@ -3,6 +3,7 @@
 use crate::graph::Graph;
 use crate::order::{Order, Ready};
 use crate::task::{Task, TaskSet};
+use std::collections::{HashMap, HashSet};
 
 /// Tasks that wait for others, and the order in which they begin.
 #[derive(Debug, Clone)]
@@ -44,6 +45,31 @@ impl Flow {
         self.left.get(task.0 as usize) == Some(&0)
     }
 
+    /// Which tasks could begin where those have ended right of which that is not recorded: themselves, if what they wait for has
+    /// ended right, and what waits for nothing else then.
+    ///
+    /// And those ends, each behind what it has waited for.
+    pub(crate) fn free_by(&self, ends: &[Task]) -> (HashSet<Task>, Vec<Task>) {
+        let mut sorted = Vec::new();
+        let ends: HashSet<Task> = ends.iter().copied().collect();
+        let mut open: Vec<Task> =
+            ends.iter().copied().filter(|task| self.may_begin(*task)).collect();
+        let mut free: HashSet<Task> = open.iter().copied().collect();
+        let mut fewer: HashMap<Task, u32> = HashMap::new();
+        while let Some(task) = open.pop() {
+            sorted.push(task);
+            for child in self.graph.children(task) {
+                let fewer = fewer.entry(*child).or_default();
+                *fewer += 1;
+                let is_free = self.left.get(child.0 as usize) == Some(&*fewer);
+                if is_free && free.insert(*child) && ends.contains(child) {
+                    open.push(*child);
+                }
+            }
+        }
+        (free, sorted)
+    }
+
     /// A task has ended right before this part of the run.
     pub(crate) fn had_ended(&mut self, task: Task) {
         for child in self.graph.children(task) {
@@ -61,14 +87,14 @@ impl Flow {
         self.ready.extend(&self.graph, &may);
     }
 
-    /// A task has ended right.
-    pub(crate) fn has_ended(&mut self, task: Task, took_ms: u64) {
+    /// A task has ended right. What waits for nothing then could begin, but those.
+    pub(crate) fn has_ended(&mut self, task: Task, took_ms: u64, except: [&TaskSet; 2]) {
         self.ready.took(task, took_ms);
         let mut free = Vec::new();
         for child in self.graph.children(task) {
             let left = &mut self.left[child.0 as usize];
             *left -= 1;
-            if *left == 0 {
+            if *left == 0 && except.iter().all(|tasks| !tasks.contains(*child)) {
                 free.push(*child);
             }
         }

@@ -120,8 +120,8 @@ pub fn reopen(path: &Path, tasks: u32, retries: u32) -> Result<(), FarmError> {
         return Ok(());
     }
     let length = fs::metadata(path).map_err(FarmError::io("read", path))?.len();
-    let Standing { failed, skipped, .. } = read(path)?;
-    let lines = (u64::from(failed) + u64::from(skipped)) * (u64::from(retries) + 1);
+    let right = read(path)?.right;
+    let lines = u64::from(tasks.saturating_sub(right)) * (u64::from(retries) + 1);
     if length + lines * LONGEST > coordinator::MAX_LOG {
         let reason = "it has no room for so many more tries; take a new run for what is left";
         return Err(FarmError::Journal { path: path.to_owned(), reason: reason.to_owned() });
@@ -157,7 +157,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the journal, or makes it; the entries of a run that goes on. Results are put in order by them.
+    /// Opens the journal, or makes it; the entries of a run that goes on, and whether the machine has not been started anew
+    /// since. Results are put in order by them.
     ///
     /// # Errors
     /// Where something can't be read or written.
@@ -167,7 +168,7 @@ impl Recorder {
         number: u32,
         tasks: &Tasks,
         slots: u32,
-    ) -> Result<(Self, Vec<Entry>), FarmError> {
+    ) -> Result<(Self, Vec<Entry>, bool), FarmError> {
         let opened = Line::Opened { format: FORMAT, tasks: number };
         let is_new = !path.exists();
         let results_file = results.join(RESULTS);
@@ -190,8 +191,14 @@ impl Recorder {
         });
         let entries = entries.collect();
         let mut journal = journal;
+        let boot = boot();
+        let last = lines.iter().rev().find_map(|line| match line {
+            Line::Part { boot, .. } => Some(boot),
+            Line::Opened { .. } | Line::Ended { .. } => None,
+        });
+        let is_same_boot = last.is_some_and(|last| *last == boot && !boot.is_empty());
         // Without it a report knows less; whether a disk is full shows at the first end.
-        let _ = journal.write_alone(&Line::Part { at_ms: crate::text::now_ms(), slots });
+        let _ = journal.write_alone(&Line::Part { at_ms: crate::text::now_ms(), slots, boot });
         let recorder = Self {
             path: path.to_owned(),
             journal,
@@ -207,7 +214,7 @@ impl Recorder {
             is_syncing: false,
             synced_at: Instant::now(),
         };
-        Ok((recorder, entries))
+        Ok((recorder, entries, is_same_boot))
     }
 
     /// Has made durable what tasks write in that folder, too, before their ends are.
@@ -326,6 +333,12 @@ impl Recorder {
         let synced = self.begin_sync()?.perform();
         self.synced(synced)
     }
+}
+
+/// Which start of the machine this is; empty: not known.
+fn boot() -> String {
+    let read = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    read.map(|boot| boot.trim().to_owned()).unwrap_or_default()
 }
 
 fn open_journal(path: &Path, opened: &Line) -> Result<(Journal<Line>, Vec<Line>), FarmError> {

@@ -52,8 +52,8 @@ fn of_try(tried: &Try) -> Value {
 
 fn skipped(because: Task, tasks: &Tasks) -> Value {
     let mut value = json!({"outcome": "skipped", "because": because.0});
-    if let Some(Ok(step)) = tasks.step(because) {
-        value["because_id"] = step.id.into();
+    if let Some(Ok(id)) = tasks.reason(because) {
+        value["because_id"] = id.into();
     }
     value
 }

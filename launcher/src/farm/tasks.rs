@@ -168,6 +168,11 @@ impl Tasks {
         self.steps.as_ref().map(|steps| steps.step(task))
     }
 
+    /// The id of a task for which others are skipped, if they are of a workflow.
+    pub fn reason(&self, task: Task) -> Option<io::Result<String>> {
+        self.steps.as_ref().map(|steps| steps.reason(task))
+    }
+
     /// A task's command.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
 //! What was recorded and found of a run that goes on.
 
 use super::{Farm, Origin};
-use crate::entry::{Entry, Try};
+use crate::entry::{Entry, Try, Verdict};
 use crate::event::{Found, What};
 use crate::task::{Attempt, Task};
+use std::collections::{HashMap, HashSet};
 
 impl Farm {
     /// Takes note of all that was recorded; the tasks that have failed for good by it or are skipped, each with the one that
@@ -53,7 +54,28 @@ impl Farm {
         (1..=self.total).contains(&task.0) && self.ended.insert(task)
     }
 
-    pub(super) fn take_found(&mut self, found: Found) {
+    /// Takes note of what was found.
+    pub(super) fn take_all_found(&mut self, found: impl IntoIterator<Item = Found>) {
+        let found: Vec<Found> = found.into_iter().collect();
+        let is_right_end = |found: &&Found| {
+            found.what == What::End(0)
+                && found.attempt == self.attempt(found.task)
+                && !self.ended.contains(found.task)
+        };
+        let ends: Vec<Task> = found.iter().filter(is_right_end).map(|found| found.task).collect();
+        let (free, sorted) = self.flow.as_ref().map(|flow| flow.free_by(&ends)).unwrap_or_default();
+        let places: HashMap<Task, usize> = sorted.into_iter().zip(0..).collect();
+        // A task's end is recorded behind those that it has waited for: a loss of power may take the later ones alone.
+        let mut found = found;
+        found.sort_by_key(|found| {
+            (places.get(&found.task).copied().unwrap_or(usize::MAX), found.task)
+        });
+        for found in found {
+            self.take_found(found, &free);
+        }
+    }
+
+    fn take_found(&mut self, found: Found, free: &HashSet<Task>) {
         let Found { task, attempt, what } = found;
         let is_of_use = (1..=self.total).contains(&task.0)
             && !self.ended.contains(task)
@@ -61,13 +83,14 @@ impl Farm {
             && what != What::Nothing
             // A loss of power has taken the word of the ends it waited for: these tasks are run again, and write again what
             // it has read.
-            && self.flow.as_ref().is_none_or(|flow| flow.may_begin(task));
+            && self.flow.as_ref().is_none_or(|flow| flow.may_begin(task) || free.contains(&task));
         if !is_of_use || !self.apart.insert(task) {
             self.useless.push((task, attempt));
             return;
         }
         match what {
-            What::End(status) => self.found.push((task, attempt, status)),
+            What::End(status) => self.found.push((task, attempt, Verdict::Exited(status))),
+            What::NoOutput => self.found.push((task, attempt, Verdict::NoOutput)),
             What::Checkpoint | What::Nothing => self.first.push_back((task, Origin::Checkpoint)),
         }
     }

@@ -38,7 +38,7 @@ impl Farm {
         let Some(flow) = &mut self.flow else { return };
         let Try { task, verdict, took_ms, .. } = *tried;
         if verdict.is_right() {
-            return flow.has_ended(task, took_ms);
+            return flow.has_ended(task, took_ms, [&self.ended, &self.apart]);
         }
         let below = flow.descendants(task, &mut self.ended);
         self.outcome.skipped += below.len() as u32;

@@ -36,8 +36,8 @@ impl Worker {
                         self.failed.add(tried);
                     }
                 }
-                self.tidy(&entry);
                 let recorded = self.recorder.record(entry, &self.tasks);
+                self.tidy_once_durable(&entry);
                 if let Err(error) = recorded {
                     if std::mem::replace(&mut self.recordable, false) {
                         let pause = "no more tasks are begun until that is possible";
@@ -62,6 +62,10 @@ impl Worker {
                 .warn(&format!("the disk of {folder} is full: tasks are begun once there is room"));
             return Some(Event::NotNow(task));
         }
+        if self.is_still_kept(task) {
+            return Some(Event::NotNow(task));
+        }
+        self.untidied.retain(|(untidied, _)| *untidied != task);
         if let Err(reason) = self.make_way(task) {
             self.progress.warn(&format!("task {} can't be begun: {reason}", task.0));
             return Some(Event::Ended(task, How::Exited(NOT_EXECUTABLE)));
@@ -202,6 +206,7 @@ impl Worker {
 
     /// Removes the jobs that are of no use any more, if that is durable.
     pub(super) fn forget_over(&mut self) {
+        self.tidy();
         let durable = self.recorder.durable();
         let (over, not_yet) = std::mem::take(&mut self.over)
             .into_iter()

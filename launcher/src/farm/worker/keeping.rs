@@ -128,15 +128,15 @@ impl Jobs {
         job_of(&self.folder, &job_name(task, attempt))
     }
 
-    /// What earlier parts of the run have left.
+    /// What earlier parts of the run have left. `is_same_boot`: the machine has not been started anew since.
     ///
     /// # Errors
     /// Where that can't be read.
-    pub fn found(&self) -> Result<Vec<Found>, jobs::JobError> {
+    pub fn found(&self, is_same_boot: bool) -> Result<Vec<Found>, jobs::JobError> {
         let all = self.state()?.jobs(|error| say(&format!("warning: failed to {error}")))?;
         let found = all.iter().filter_map(|job| {
             let (task, attempt) = of_name(job.name())?;
-            Some(Found { task, attempt, what: what_is_left(job) })
+            Some(Found { task, attempt, what: what_is_left(job, is_same_boot) })
         });
         Ok(found.collect())
     }
@@ -311,12 +311,13 @@ fn job_of(folder: &Path, name: &str) -> Option<JobFolder> {
         .filter(|job| job.name() == name)
 }
 
-fn what_is_left(job: &JobFolder) -> What {
+fn what_is_left(job: &JobFolder, is_same_boot: bool) -> What {
     // The restart says what is wrong with it; to begin anew is not for a run to decide.
     let Ok(history) = jobs::load(job) else { return What::Checkpoint };
     match history.end() {
         // Nobody has ended it, and it says how it went.
-        Some(end) if !end.asked => match end.status {
+        // That is durable, and what the task has written need not be.
+        Some(end) if !end.asked && is_same_boot => match end.status {
             // Whoever has ended everything has ended the task, too.
             Some(ExitKind::Exited(status)) if !How::Exited(status).may_be_a_stop() => {
                 return What::End(status);

@@ -101,6 +101,8 @@ struct Worker {
     leaving: usize,
     /// Tries whose jobs are to be removed once so many entries are durable.
     over: Vec<(Task, Attempt, u64)>,
+    /// Tasks that have failed, whose files are to be removed once so many entries are durable.
+    untidied: Vec<(Task, u64)>,
     /// Makes ends durable.
     syncing: Option<JoinHandle<Synced>>,
     tell: UnboundedSender<Message>,
@@ -191,17 +193,17 @@ impl Worker {
         let outputs = Outputs::of(results.clone()).map_err(FarmError::io("create", &results))?;
         // In range: there are 10,000 at most.
         let slots = machine.slots as u32;
-        let (mut recorder, entries) =
+        let (mut recorder, entries, is_same_boot) =
             Recorder::open(&folder.journal(), &results, record.tasks, &tasks, slots)?;
         let interval = settings.checkpoint.unwrap_or(CheckpointSetting::Auto).interval();
         let jobs = Jobs::of(&folder, interval).map_err(FarmError::io("create", folder.said()))?;
-        let found = jobs.found()?;
+        let found = jobs.found(is_same_boot)?;
         let farm = match plan {
             None => Farm::new(machine, record.tasks, entries, found),
             Some(plan) => {
                 let working = &record.working_directory;
                 recorder.writes_in(working);
-                let step = |task| tasks.step(task)?.ok();
+                let step = |task| tasks.step(task);
                 let found = products::with_outputs(found, step, working);
                 Farm::of_plan(machine, plan, entries, found)
             }
@@ -220,6 +222,7 @@ impl Worker {
             keepers: BTreeMap::new(),
             leaving: 0,
             over: Vec::new(),
+            untidied: Vec::new(),
             syncing: None,
             tell,
             recordable: true,

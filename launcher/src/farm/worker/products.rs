@@ -9,20 +9,22 @@
 use super::Worker;
 use crate::farm::workflow::{Step, shown};
 use ckptd_farm::{Entry, Found, How, Task, What};
+use std::io;
+use std::path::Path;
 
 impl Worker {
-    fn step(&self, task: Task) -> Option<Step> {
-        self.tasks.step(task)?.ok()
-    }
-
     /// Removes what is there of a task's files before it begins.
     ///
     /// # Errors
     /// Why that can't be done, in words.
     pub(super) fn make_way(&self, task: Task) -> Result<(), String> {
-        let Some(step) = self.step(task) else { return Ok(()) };
+        let step = match self.tasks.step(task) {
+            None => return Ok(()),
+            Some(step) => step.map_err(|error| format!("the workflow can't be read: {error}"))?,
+        };
         let removed = step.remove_outputs(&self.folder.record().working_directory);
-        removed.map_err(|(file, error)| format!("the file {file} can't be removed: {error}"))
+        removed
+            .map_err(|(file, error)| format!("the file {} can't be removed: {error}", shown(&file)))
     }
 
     /// How a task has ended, with what it has written in mind.
@@ -30,45 +32,67 @@ impl Worker {
         if how != How::Exited(0) {
             return how;
         }
-        let Some(step) = self.step(task) else { return how };
-        match step.missing(&self.folder.record().working_directory) {
-            None => how,
-            Some(file) => {
-                let id = shown(&step.id);
-                self.progress.warn(&format!(
-                    "task {} ({id}) has ended without its file {}",
-                    task.0,
-                    shown(file)
-                ));
-                How::NoOutput
+        let without = match self.tasks.step(task) {
+            None => return how,
+            Some(Ok(step)) => match step.missing(&self.folder.record().working_directory) {
+                None => return how,
+                Some(file) => {
+                    format!("({}) has ended without its file {}", shown(&step.id), shown(file))
+                }
+            },
+            Some(Err(error)) => {
+                format!("has ended, and which files it should have written can't be read: {error}")
+            }
+        };
+        self.progress.warn(&format!("task {} {without}", task.0));
+        How::NoOutput
+    }
+
+    /// Has removed what a task has written that has failed, once that is durable: before, it may have to go on from a
+    /// checkpoint, and find its files.
+    pub(super) fn tidy_once_durable(&mut self, entry: &Entry) {
+        let (Entry::Failed(tried) | Entry::Ended(tried)) = entry else { return };
+        if !tried.verdict.is_right() && self.tasks.step(tried.task).is_some() {
+            self.untidied.push((tried.task, self.recorder.recorded()));
+        }
+    }
+
+    /// Removes what those have written whose failure is durable.
+    pub(super) fn tidy(&mut self) {
+        let durable = self.recorder.durable();
+        let (due, not_yet) = std::mem::take(&mut self.untidied)
+            .into_iter()
+            .partition(|(_, number)| *number <= durable);
+        self.untidied = not_yet;
+        let due: Vec<(Task, u64)> = due;
+        for (task, _) in due {
+            if let Err(reason) = self.make_way(task) {
+                self.progress.warn(&format!("task {} has failed, and {reason}", task.0));
             }
         }
     }
 
-    /// Removes what a task has written that has failed.
-    pub(super) fn tidy(&mut self, entry: &Entry) {
-        let (Entry::Failed(tried) | Entry::Ended(tried)) = entry else { return };
-        if tried.verdict.is_right() {
-            return;
-        }
-        if let Err(reason) = self.make_way(tried.task) {
-            self.progress.warn(&format!("task {} has failed, and {reason}", tried.task.0));
-        }
+    /// Whether a task of a workflow must not begin anew yet: there is a checkpoint of its last try until it is durable how
+    /// that has ended, and with that its files.
+    pub(super) fn is_still_kept(&self, task: Task) -> bool {
+        self.tasks.step(task).is_some() && self.over.iter().any(|(over, ..)| *over == task)
     }
 }
 
-/// What was found of tasks when a run goes on: an end with status 0 that nobody has recorded is none without the files.
+/// What was found of tasks when a run goes on: an end with status 0 that nobody has recorded, and without the files, is a
+/// failure.
 pub fn with_outputs(
     found: Vec<Found>,
-    step: impl Fn(Task) -> Option<Step>,
-    folder: &std::path::Path,
+    step: impl Fn(Task) -> Option<io::Result<Step>>,
+    folder: &Path,
 ) -> Vec<Found> {
-    let judged = |found: Found| {
-        let is_missing = || step(found.task).is_some_and(|step| step.missing(folder).is_some());
-        match found.what {
-            What::End(0) if is_missing() => Found { what: What::Nothing, ..found },
-            _ => found,
+    let judged = |found: Found| match (found.what, step(found.task)) {
+        (What::End(0), Some(Ok(step))) if step.missing(folder).is_some() => {
+            Found { what: What::NoOutput, ..found }
         }
+        // Nobody knows.
+        (What::End(0), Some(Err(_))) => Found { what: What::Checkpoint, ..found },
+        _ => found,
     };
     found.into_iter().map(judged).collect()
 }

@@ -3,6 +3,7 @@
 use super::WorkflowError;
 use super::format::{Executed, Instance, Specified};
 use super::names::shown;
+use super::place::link_on_the_way;
 use super::steps::Step;
 use crate::farm::tasks::MOST;
 use ckptd_farm::{BadGraph, Graph, MOST_EDGES, Task};
@@ -11,6 +12,9 @@ use std::path::{Component, Path};
 
 /// The most pairs that are looked at: the same one may be among parents, children and files.
 const MOST_PAIRS: usize = 4 * MOST_EDGES;
+
+/// The longest id and name of a task, in bytes.
+const LONGEST_NAME: usize = 1024;
 
 /// A workflow that can be run: the first one of each is task 1.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,11 +25,11 @@ pub struct Checked {
     pub steps: Vec<Step>,
 }
 
-/// Checks a workflow.
+/// Checks a workflow that is run in that folder.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
-pub fn check(instance: Instance) -> Result<Checked, WorkflowError> {
+pub fn check(instance: Instance, directory: &Path) -> Result<Checked, WorkflowError> {
     let all = instance.workflow.specification.tasks;
     if all.is_empty() {
         return Err(WorkflowError::Empty);
@@ -33,12 +37,20 @@ pub fn check(instance: Instance) -> Result<Checked, WorkflowError> {
     if all.len() > MOST as usize {
         return Err(WorkflowError::TooMany(MOST));
     }
+    let is_long = |task: &&Specified| task.id.len().max(task.name.len()) > LONGEST_NAME;
+    if let Some(task) = all.iter().find(is_long) {
+        return Err(WorkflowError::LongName { id: shown(&task.id), most: LONGEST_NAME });
+    }
     let numbers = numbers(&all)?;
     let commands = commands(&all, instance.workflow.execution.tasks)?;
     let mut outputs = Vec::with_capacity(all.len());
     for task in &all {
-        outputs.push(files(task, &task.output_files)?);
+        let mut files = files(task, &task.output_files)?;
+        files.sort_unstable();
+        files.dedup();
+        outputs.push(files);
     }
+    links(&all, &outputs, directory)?;
     let mut edges = of_relatives(&all, &numbers)?;
     of_files(&all, &outputs, &mut edges)?;
     edges.sort_unstable();
@@ -97,6 +109,29 @@ fn files(task: &Specified, files: &[String]) -> Result<Vec<String>, WorkflowErro
             .ok_or_else(|| WorkflowError::Outside { task: shown(&task.id), file: shown(file) })
     };
     files.iter().map(within).collect()
+}
+
+/// Refuses links on the way to what is written, and those that lead to it in another way.
+fn links(
+    all: &[Specified],
+    outputs: &[Vec<String>],
+    directory: &Path,
+) -> Result<(), WorkflowError> {
+    let own = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let leads_back =
+        |link: &str| directory.join(link).canonicalize().is_ok_and(|to| to.starts_with(&own));
+    for (task, outputs) in all.iter().zip(outputs) {
+        let written = outputs.iter().map(|file| (file.clone(), true));
+        let read = files(task, &task.input_files)?.into_iter().map(|file| (file, false));
+        for (file, is_written) in written.chain(read) {
+            let Some(link) = link_on_the_way(directory, &file) else { continue };
+            if is_written || leads_back(&link) {
+                let (file, link) = (shown(&file), shown(&link));
+                return Err(WorkflowError::Linked { task: shown(&task.id), file, link });
+            }
+        }
+    }
+    Ok(())
 }
 
 type Edges = Vec<(Task, Task)>;
@@ -197,7 +232,7 @@ mod tests {
         let instance = json!({"name": "w", "schemaVersion": "1.5", "workflow": {
             "specification": {"tasks": tasks, "files": [{"id": "x", "sizeInBytes": 5}]},
             "execution": {"makespanInSeconds": 3, "executedAt": "now", "tasks": executed}}});
-        check(parse(instance.to_string().as_bytes())?)
+        check(parse(instance.to_string().as_bytes())?, Path::new("/nowhere"))
     }
 
     fn refused(tasks: &[Value]) -> String {
@@ -248,10 +283,32 @@ mod tests {
     }
 
     #[test]
+    fn files_are_reached_without_links() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        std::os::unix::fs::symlink("/usr", dir.path().join("away")).unwrap();
+        std::os::unix::fs::symlink("d", dir.path().join("back")).unwrap();
+        let checked = |tasks: &[Value]| {
+            let executed: Vec<Value> = tasks
+                .iter()
+                .map(|task| json!({"id": task["id"], "command": {"program": "run"}}))
+                .collect();
+            let instance = json!({"schemaVersion": "1.5", "workflow": {
+                "specification": {"tasks": tasks}, "execution": {"tasks": executed}}});
+            check(parse(instance.to_string().as_bytes()).unwrap(), dir.path())
+        };
+        assert!(checked(&[task("a", &[], &["away/x", "d/x"], &["d/y", "d/y"])]).is_ok());
+        for (inputs, outputs) in [(vec![], vec!["away/x"]), (vec!["back/x"], vec![])] {
+            let text = checked(&[task("a", &[], &inputs, &outputs)]).unwrap_err().to_string();
+            assert!(text.contains("is reached by the link"), "{text}");
+        }
+    }
+
+    #[test]
     fn commands_and_versions_are_needed() {
         let bare = json!({"schemaVersion": "1.5", "workflow": {"specification": {"tasks": [task("a", &[], &[], &[])]}}});
         let bare = bare.to_string();
-        let text = check(parse(bare.as_bytes()).unwrap()).unwrap_err().to_string();
+        let text = check(parse(bare.as_bytes()).unwrap(), Path::new("/")).unwrap_err().to_string();
         assert!(text.starts_with("task 'a' has no command"), "{text}");
         let text = parse(bare.replace("1.5", "1.4").as_bytes()).unwrap_err().to_string();
         assert!(text.starts_with("it has schemaVersion '1.4'"), "{text}");

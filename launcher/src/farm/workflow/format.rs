@@ -11,6 +11,8 @@ use std::path::Path;
 
 /// The largest file that is read, in bytes: a task takes about a kilobyte.
 const MOST: u64 = 512 * 1024 * 1024;
+/// The most values that it may have: each takes memory, however short it is.
+const MOST_VALUES: usize = 32 << 20;
 /// The versions of the format that are understood; they are the same in what is read.
 const VERSIONS: [&str; 2] = ["1.5", "1.6"];
 
@@ -124,6 +126,10 @@ pub fn read(path: &Path) -> Result<Instance, FarmError> {
 /// # Errors
 /// Where it is not in the format.
 pub fn parse(text: &[u8]) -> Result<Instance, WorkflowError> {
+    // Commas within strings are taken for more of them.
+    if text.iter().filter(|byte| **byte == b',').count() > MOST_VALUES {
+        return Err(WorkflowError::TooManyValues(MOST_VALUES));
+    }
     let instance: Instance =
         protocol::json::read(text).map_err(|error| WorkflowError::Format(error.to_string()))?;
     match VERSIONS.contains(&instance.version.as_str()) {

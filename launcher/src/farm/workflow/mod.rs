@@ -3,11 +3,13 @@
 //! - `format`: what of the format is read.
 //! - `check`: what tasks wait for, and what must not be.
 //! - `names`: names in messages.
+//! - `place`: where files are.
 //! - `steps`: what is kept of it in the run's folder.
 
 mod check;
 mod format;
 mod names;
+mod place;
 mod steps;
 
 pub use names::shown;
@@ -70,6 +72,29 @@ pub enum WorkflowError {
         /// The file's.
         file: String,
     },
+    /// A link leads to a file, perhaps elsewhere.
+    #[error(
+        "the file '{file}' of task '{task}' is reached by the link '{link}': name it by a path without"
+    )]
+    Linked {
+        /// The task's id.
+        task: String,
+        /// The file's.
+        file: String,
+        /// The link.
+        link: String,
+    },
+    /// An id or a name is too long.
+    #[error("the id or name of task '{id}' has more than {most} bytes")]
+    LongName {
+        /// The id.
+        id: String,
+        /// How many there may be.
+        most: usize,
+    },
+    /// There is too much in it.
+    #[error("it has more than {0} values")]
+    TooManyValues(usize),
     /// Two tasks write a file.
     #[error("file '{file}' is written by two tasks, '{first}' and '{second}'")]
     TwoWriters {
@@ -103,7 +128,8 @@ pub enum WorkflowError {
 pub fn collect(file: &Path, folder: &Path) -> Result<u32, FarmError> {
     let refused = |reason| FarmError::Workflow { path: file.to_owned(), reason };
     let instance = format::read(file)?;
-    let checked = check::check(instance).map_err(refused)?;
+    let directory = std::env::current_dir().map_err(FarmError::io("find", "."))?;
+    let checked = check::check(instance, &directory).map_err(refused)?;
     let mut writer = Writer::new(folder)?;
     for command in &checked.commands {
         writer.add(command.as_bytes())?;

@@ -1,13 +1,15 @@
 //! What is kept of a workflow beside its commands: a line of JSON for each task, in the run's folder.
 
+use super::place;
 use crate::farm::FarmError;
 use ckptd_farm::{Graph, Order, Plan, Task};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// The file's name.
 pub const STEPS: &str = "steps";
@@ -42,7 +44,7 @@ impl Step {
 
     /// The first of its files that is not there.
     pub fn missing(&self, folder: &Path) -> Option<&str> {
-        let is_missing = |file: &&String| fs::symlink_metadata(folder.join(file)).is_err();
+        let is_missing = |file: &&String| !place::is_there(folder, file);
         self.outputs.iter().find(is_missing).map(String::as_str)
     }
 
@@ -53,12 +55,9 @@ impl Step {
     pub fn remove_outputs(&self, folder: &Path) -> Result<(), (String, io::Error)> {
         let mut failed = Ok(());
         for file in &self.outputs {
-            match fs::remove_file(folder.join(file)) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // All others are removed all the same.
-                Err(error) => failed = Err((file.clone(), error)),
+            // All others are removed all the same.
+            if let Err(error) = place::remove(folder, file) {
+                failed = Err((file.clone(), error));
             }
         }
         failed
@@ -90,6 +89,8 @@ pub struct Steps {
     file: File,
     /// Where each begins, and where the last one ends.
     places: Vec<u64>,
+    /// The one that was last the reason why another is skipped, which is the same for all that wait for it.
+    reason: Mutex<Option<(Task, String)>>,
 }
 
 impl Steps {
@@ -119,9 +120,25 @@ impl Steps {
                 return Err(io::Error::other(format!("it has not {number} tasks")));
             }
             let graph = Graph::new(number, edges).map_err(io::Error::other)?;
-            Ok((Self { file, places }, Plan { graph, kinds, order }))
+            Ok((Self { file, places, reason: Mutex::default() }, Plan { graph, kinds, order }))
         };
         read().map_err(FarmError::io("read", path))
+    }
+
+    /// The id of a task for which others are skipped.
+    ///
+    /// # Errors
+    /// Where it can't be read.
+    pub fn reason(&self, task: Task) -> io::Result<String> {
+        let mut reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*reason {
+            Some((last, id)) if *last == task => Ok(id.clone()),
+            _ => {
+                let id = self.step(task)?.id;
+                *reason = Some((task, id.clone()));
+                Ok(id)
+            }
+        }
     }
 
     /// A task.
@@ -143,6 +160,7 @@ impl Steps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn step(name: &str, parents: &[u32], outputs: &[&str]) -> Step {
         let outputs = outputs.iter().map(|file| (*file).to_owned()).collect();
