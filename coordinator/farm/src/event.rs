@@ -106,9 +106,6 @@ pub enum What {
     Checkpoint,
     /// Word that it has ended by itself with this status, which nobody has recorded.
     End(u8),
-    /// Word that it has ended by itself with status 0, which nobody has recorded; and a file that it should have written is not
-    /// there.
-    NoOutput,
     /// Nothing of use.
     Nothing,
 }

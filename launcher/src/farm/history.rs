@@ -71,7 +71,7 @@ impl History {
     fn take(&mut self, line: &Line) {
         match line {
             Line::Opened { .. } => {}
-            Line::Part { at_ms, slots, .. } => {
+            Line::Part { at_ms, slots } => {
                 self.parts.push(Part { from_ms: *at_ms, to_ms: *at_ms, slots: *slots });
             }
             Line::Ended { at_ms, entry } => self.entry(*at_ms, *entry),
@@ -143,7 +143,7 @@ mod tests {
             entry: Entry::Skipped { task: Task(3), because: Task(2) },
         });
         old.take(&Line::Ended { at_ms: 2100, entry: Entry::Reopened });
-        old.take(&Line::Part { at_ms: 3000, slots: 4, boot: String::new() });
+        old.take(&Line::Part { at_ms: 3000, slots: 4 });
         assert!(old.failed.is_empty() && old.skipped.is_empty());
         assert_eq!(old.parts[1], Part { from_ms: 3000, to_ms: 3000, slots: 4 });
     }

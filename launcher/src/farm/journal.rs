@@ -157,8 +157,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the journal, or makes it; the entries of a run that goes on, and whether the machine has not been started anew
-    /// since. Results are put in order by them.
+    /// Opens the journal, or makes it; the entries of a run that goes on. Results are put in order by them.
     ///
     /// # Errors
     /// Where something can't be read or written.
@@ -168,7 +167,7 @@ impl Recorder {
         number: u32,
         tasks: &Tasks,
         slots: u32,
-    ) -> Result<(Self, Vec<Entry>, bool), FarmError> {
+    ) -> Result<(Self, Vec<Entry>), FarmError> {
         let opened = Line::Opened { format: FORMAT, tasks: number };
         let is_new = !path.exists();
         let results_file = results.join(RESULTS);
@@ -191,14 +190,8 @@ impl Recorder {
         });
         let entries = entries.collect();
         let mut journal = journal;
-        let boot = boot();
-        let last = lines.iter().rev().find_map(|line| match line {
-            Line::Part { boot, .. } => Some(boot),
-            Line::Opened { .. } | Line::Ended { .. } => None,
-        });
-        let is_same_boot = last.is_some_and(|last| *last == boot && !boot.is_empty());
         // Without it a report knows less; whether a disk is full shows at the first end.
-        let _ = journal.write_alone(&Line::Part { at_ms: crate::text::now_ms(), slots, boot });
+        let _ = journal.write_alone(&Line::Part { at_ms: crate::text::now_ms(), slots });
         let recorder = Self {
             path: path.to_owned(),
             journal,
@@ -214,7 +207,7 @@ impl Recorder {
             is_syncing: false,
             synced_at: Instant::now(),
         };
-        Ok((recorder, entries, is_same_boot))
+        Ok((recorder, entries))
     }
 
     /// Has made durable what tasks write in that folder, too, before their ends are.
@@ -333,12 +326,6 @@ impl Recorder {
         let synced = self.begin_sync()?.perform();
         self.synced(synced)
     }
-}
-
-/// Which start of the machine this is; empty: not known.
-fn boot() -> String {
-    let read = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    read.map(|boot| boot.trim().to_owned()).unwrap_or_default()
 }
 
 fn open_journal(path: &Path, opened: &Line) -> Result<(Journal<Line>, Vec<Line>), FarmError> {

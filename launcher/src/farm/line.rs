@@ -20,9 +20,6 @@ pub enum Line {
         at_ms: u64,
         /// How many tasks run at a time.
         slots: u32,
-        /// Which start of the machine it belongs to (/proc/sys/kernel/random/boot_id).
-        #[serde(default, skip_serializing_if = "String::is_empty")]
-        boot: String,
     },
     /// Something has ended.
     Ended {

@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for OneOrTwo {
     type Value = Versions;
 
     fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str("a version, or a list of the oldest and the newest")
+        f.write_str("a version (one u32 or a list of the oldest and the newest)")
     }
 
     fn visit_u64<E: Error>(self, version: u64) -> Result<Versions, E> {

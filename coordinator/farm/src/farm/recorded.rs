@@ -90,7 +90,6 @@ impl Farm {
         }
         match what {
             What::End(status) => self.found.push((task, attempt, Verdict::Exited(status))),
-            What::NoOutput => self.found.push((task, attempt, Verdict::NoOutput)),
             What::Checkpoint | What::Nothing => self.first.push_back((task, Origin::Checkpoint)),
         }
     }

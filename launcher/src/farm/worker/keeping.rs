@@ -12,6 +12,7 @@ use crate::interrupts::Interrupts;
 use crate::jobs::{self, JobFolder, StateDir};
 use ckpt_store::{Checkpoint, Damage};
 use ckptd_farm::{Attempt, Found, How, Task, What};
+use coordinator::{End, History};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 use protocol::agent::ExitKind;
@@ -128,15 +129,16 @@ impl Jobs {
         job_of(&self.folder, &job_name(task, attempt))
     }
 
-    /// What earlier parts of the run have left. `is_same_boot`: the machine has not been started anew since.
+    /// What earlier parts of the run have left. `is_done`: whether what a task that has ended with status 0 should have written
+    /// is there.
     ///
     /// # Errors
     /// Where that can't be read.
-    pub fn found(&self, is_same_boot: bool) -> Result<Vec<Found>, jobs::JobError> {
+    pub fn found(&self, is_done: impl Fn(Task) -> bool) -> Result<Vec<Found>, jobs::JobError> {
         let all = self.state()?.jobs(|error| say(&format!("warning: failed to {error}")))?;
         let found = all.iter().filter_map(|job| {
             let (task, attempt) = of_name(job.name())?;
-            Some(Found { task, attempt, what: what_is_left(job, is_same_boot) })
+            Some(Found { task, attempt, what: what_is_left(job, || is_done(task)) })
         });
         Ok(found.collect())
     }
@@ -161,14 +163,21 @@ impl Jobs {
     /// # Errors
     /// Where no process can be started.
     pub fn restart(&self, task: Task, attempt: Attempt) -> io::Result<Keeper> {
-        let history = self.job(task, attempt).and_then(|job| jobs::load(&job).ok());
-        let starts = history.map_or(0, |history| history.starts());
-        let keeper = self.start(
-            task,
-            attempt,
-            &["restart", "--quiet", &job_name(task, attempt)],
-            SigSet::empty(),
-        )?;
+        let job = self.job(task, attempt);
+        let known = job.and_then(|job| jobs::load(&job).ok().map(|history| (job, history)));
+        let starts = known.as_ref().map_or(0, |(_, history)| history.starts());
+        // Whose end does not count is taken for done, unless it is said which checkpoint is meant.
+        let is_done = |history: &History| {
+            let done = |end: &End| !end.asked && end.status == Some(ExitKind::Exited(0));
+            history.end().is_some_and(done)
+        };
+        let number = known
+            .filter(|(_, history)| is_done(history))
+            .and_then(|(job, history)| newest_of(&job, &history));
+        let (name, number) = (job_name(task, attempt), number.map(|number| number.to_string()));
+        let mut words = vec!["restart", "--quiet", &name];
+        words.extend(number.iter().flat_map(|number| ["--checkpoint", number]));
+        let keeper = self.start(task, attempt, &words, SigSet::empty())?;
         Ok(Keeper { starts, ..keeper })
     }
 
@@ -311,13 +320,15 @@ fn job_of(folder: &Path, name: &str) -> Option<JobFolder> {
         .filter(|job| job.name() == name)
 }
 
-fn what_is_left(job: &JobFolder, is_same_boot: bool) -> What {
+fn what_is_left(job: &JobFolder, is_done: impl Fn() -> bool) -> What {
     // The restart says what is wrong with it; to begin anew is not for a run to decide.
     let Ok(history) = jobs::load(job) else { return What::Checkpoint };
     match history.end() {
         // Nobody has ended it, and it says how it went.
-        // That is durable, and what the task has written need not be.
-        Some(end) if !end.asked && is_same_boot => match end.status {
+        // From before the machine was started, the word of it is durable, and what the task has written need not be.
+        Some(end) if !end.asked && end.at_ms >= started_at_ms() => match end.status {
+            // It has answered whoever has ended everything.
+            Some(ExitKind::Exited(0)) if !is_done() => {}
             // Whoever has ended everything has ended the task, too.
             Some(ExitKind::Exited(status)) if !How::Exited(status).may_be_a_stop() => {
                 return What::End(status);
@@ -326,11 +337,21 @@ fn what_is_left(job: &JobFolder, is_same_boot: bool) -> What {
         },
         _ => {}
     }
-    // One that is in the log and has no mark yet when everything is killed was never there.
-    let is_there =
-        |number| !matches!(Checkpoint::open(job.path(), number), Err(Damage::Incomplete { .. }));
-    match history.committed().any(|(record, _)| is_there(record.checkpoint)) {
-        true => What::Checkpoint,
-        false => What::Nothing,
+    match newest_of(job, &history) {
+        Some(_) => What::Checkpoint,
+        None => What::Nothing,
     }
+}
+
+/// The newest checkpoint of a job. One that is in the log and has no mark yet when everything is killed was never there.
+fn newest_of(job: &JobFolder, history: &History) -> Option<u64> {
+    let is_there = |number: &u64| {
+        !matches!(Checkpoint::open(job.path(), *number), Err(Damage::Incomplete { .. }))
+    };
+    history.committed().rev().map(|(record, _)| record.checkpoint).find(is_there)
+}
+
+/// When this machine was started, in milliseconds since 1970 UTC.
+fn started_at_ms() -> u64 {
+    protocol::clock::wall_ms().saturating_sub(protocol::clock::boot_ms())
 }

@@ -193,18 +193,16 @@ impl Worker {
         let outputs = Outputs::of(results.clone()).map_err(FarmError::io("create", &results))?;
         // In range: there are 10,000 at most.
         let slots = machine.slots as u32;
-        let (mut recorder, entries, is_same_boot) =
+        let (mut recorder, entries) =
             Recorder::open(&folder.journal(), &results, record.tasks, &tasks, slots)?;
         let interval = settings.checkpoint.unwrap_or(CheckpointSetting::Auto).interval();
         let jobs = Jobs::of(&folder, interval).map_err(FarmError::io("create", folder.said()))?;
-        let found = jobs.found(is_same_boot)?;
+        let working = &record.working_directory;
+        let found = jobs.found(|task| products::are_there(&tasks, task, working))?;
         let farm = match plan {
             None => Farm::new(machine, record.tasks, entries, found),
             Some(plan) => {
-                let working = &record.working_directory;
                 recorder.writes_in(working);
-                let step = |task| tasks.step(task);
-                let found = products::with_outputs(found, step, working);
                 Farm::of_plan(machine, plan, entries, found)
             }
         };

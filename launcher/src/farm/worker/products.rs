@@ -6,10 +6,10 @@
 //! knows which of them a task had changed, and one from before would be taken for what it has written. Nobody within the
 //! workflow sees one that is not complete, since what reads it begins after that.
 
-use super::Worker;
-use crate::farm::workflow::{Step, shown};
-use ckptd_farm::{Entry, Found, How, Task, What};
-use std::io;
+use super::{Role, Worker};
+use crate::farm::tasks::Tasks;
+use crate::farm::workflow::shown;
+use ckptd_farm::{Entry, How, Task};
 use std::path::Path;
 
 impl Worker {
@@ -75,24 +75,19 @@ impl Worker {
     /// Whether a task of a workflow must not begin anew yet: there is a checkpoint of its last try until it is durable how
     /// that has ended, and with that its files.
     pub(super) fn is_still_kept(&self, task: Task) -> bool {
-        self.tasks.step(task).is_some() && self.over.iter().any(|(over, ..)| *over == task)
+        let is_leaving =
+            |role: &Role| matches!(role, Role::Leaving(leaving, _) if *leaving == task);
+        self.tasks.step(task).is_some()
+            && (self.over.iter().any(|(over, ..)| *over == task)
+                || self.roles.values().any(is_leaving))
     }
 }
 
-/// What was found of tasks when a run goes on: an end with status 0 that nobody has recorded, and without the files, is a
-/// failure.
-pub fn with_outputs(
-    found: Vec<Found>,
-    step: impl Fn(Task) -> Option<io::Result<Step>>,
-    folder: &Path,
-) -> Vec<Found> {
-    let judged = |found: Found| match (found.what, step(found.task)) {
-        (What::End(0), Some(Ok(step))) if step.missing(folder).is_some() => {
-            Found { what: What::NoOutput, ..found }
-        }
-        // Nobody knows.
-        (What::End(0), Some(Err(_))) => Found { what: What::Checkpoint, ..found },
-        _ => found,
-    };
-    found.into_iter().map(judged).collect()
+/// Whether what a task should have written is there, as far as anybody knows.
+pub fn are_there(tasks: &Tasks, task: Task, folder: &Path) -> bool {
+    match tasks.step(task) {
+        None => true,
+        Some(Ok(step)) => step.missing(folder).is_none(),
+        Some(Err(_)) => false,
+    }
 }

@@ -96,19 +96,18 @@ impl Browser {
         Ok(self.client.goto(address).await?)
     }
 
-    pub async fn address(&self) -> Result<String, Failed> {
-        Ok(self.client.current_url().await?.to_string())
-    }
-
     /// Waits until a script returns true.
     pub async fn wait_for(&mut self, script: &str, what: &str) -> Result<(), Failed> {
         let script = format!("{HELP}{script}");
         let deadline = Instant::now() + LIMIT;
         loop {
-            if self.client.execute(&script, Vec::new()).await? == Value::Bool(true) {
+            // Another page may be taking the place of this one.
+            let found = self.client.execute(&script, Vec::new()).await;
+            if matches!(found, Ok(Value::Bool(true))) {
                 return Ok(());
             }
             if Instant::now() >= deadline {
+                found?;
                 let page = "return document.body.innerText";
                 let page = self.client.execute(page, Vec::new()).await?;
                 return Err(format!(

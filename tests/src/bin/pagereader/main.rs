@@ -71,10 +71,8 @@ async fn run(options: &Options) -> Result<(), Failed> {
         return Err(format!("the secret is in the address: {opened}").into());
     }
     browser.go(&opened).await?;
-    let address = browser.address().await?;
-    if address.contains("login") {
-        return Err(format!("the login stays in the address: {address}").into());
-    }
+    let is_left = "return !document.location.search.includes('login')";
+    browser.wait_for(is_left, "the login goes from the address").await?;
     spent(*port, &opened)?;
     let there = rows_of(job, lost, "=", lost);
     browser.wait_for(&format!("return {there} === 2"), "the ranks are on the node").await?;
