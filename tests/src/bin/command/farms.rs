@@ -270,21 +270,31 @@ fn child_of(pid: u32) -> Result<i32, Failure> {
     first.ok_or_else(|| Failure(format!("{pid} has no child")))
 }
 
+/// Runs one task whose end is seen by what takes its checkpoints alone; `kept`: once there is one.
+pub fn end_unrecorded(
+    farm: &Farm<'_>,
+    words: &[&str],
+    kept: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let guard = farm.start(&[&["--checkpoint", "0.5"], words].concat())?;
+    farm.until_kept(1)?;
+    let worker = child_of(guard.child.id())?;
+    processes::stop(&[worker]);
+    kept()?;
+    let log = farm.stage.home.join("state/farms/f/jobs/t1.1-1/coordinator.log");
+    until("the end is seen", || {
+        own(fs::read_to_string(&log)).is_ok_and(|log| log.contains("\"entry\":\"ended\""))
+    })?;
+    processes::kill(&[worker]);
+    guard.finish()?.expect(125).map(drop)
+}
+
 /// An end that was seen only by what takes checkpoints counts: the task is not run again.
 pub fn unrecorded(stage: &Stage) -> Result<(), Failure> {
     let farm = Farm::new(stage)?;
     let last = LAST.to_string();
     let command = format!("sh count.sh a {last}; exit 7");
-    let guard = farm.start(&["--checkpoint", "0.5", farm.tasks(&command)?])?;
-    farm.until_kept(1)?;
-    let worker = child_of(guard.child.id())?;
-    processes::stop(&[worker]);
-    let log = stage.home.join("state/farms/f/jobs/t1.1-1/coordinator.log");
-    until("the end is seen", || {
-        own(fs::read_to_string(&log)).is_ok_and(|log| log.contains("\"entry\":\"ended\""))
-    })?;
-    processes::kill(&[worker]);
-    guard.finish()?.expect(125)?;
+    end_unrecorded(&farm, &[farm.tasks(&command)?], || Ok(()))?;
     farm.resume(&[], 1)?;
     let results = farm.results()?;
     expect(results.len() == 1 && results[&1]["status"] == 7, || format!("{results:?}"))?;

@@ -99,6 +99,7 @@ const CASES: &[(&str, Case)] = &[
     ("farm-full-disk", farms::full_disk),
     ("workflow-killed", workflows::killed),
     ("workflow-failed", workflows::failed),
+    ("workflow-without-file", workflows::without_file),
     ("workflow-refused", workflows::refused),
     ("workflow-ordered", workflows::ordered),
     ("workflow-reported", workflows::reported),

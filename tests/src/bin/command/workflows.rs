@@ -7,7 +7,7 @@ use ckptd_tests::job::Failure;
 use ckptd_tests::processes;
 use serde_json::{Value, json};
 
-use super::farms::Farm;
+use super::farms::{Farm, end_unrecorded};
 use super::stage::{Stage, expect, own, until};
 
 /// Writes a file in two halves, of files that have to be complete; says when it begins.
@@ -328,5 +328,29 @@ pub fn reported(stage: &Stage) -> Result<(), Failure> {
         is_whole(&page) && page.contains("<td>4000</td>") && page.contains("<path class=\"runs\"");
     expect(is_right && page.len() < 1_000_000, || format!("{} bytes", page.len()))?;
     stage.output(&["farm", "report", "nobody"], "")?.expect(125)?;
+    stage.expect_gone()
+}
+
+/// An end that nobody has recorded, and without the file that should be there, is none: the task goes on from its checkpoint.
+pub fn without_file(stage: &Stage) -> Result<(), Failure> {
+    let farm = prepared(stage)?;
+    let mut draft = Draft::default();
+    let program =
+        "echo one >> begun; until [ -e go ]; do sleep 0.02; done; [ -e no ] || echo end > one";
+    draft.task("wait", program, &[], &["one".to_owned()]);
+    draft.step("after", &["one".to_owned()], "two");
+    draft.write(&stage.home.join("w.json"))?;
+    end_unrecorded(&farm, &["--workflow", "w.json"], || {
+        own(fs::write(stage.home.join("no"), ""))?;
+        own(fs::write(stage.home.join("go"), ""))
+    })?;
+    expect(!stage.home.join("one").exists(), || "it has written its file".to_owned())?;
+    own(fs::remove_file(stage.home.join("no")))?;
+    farm.resume(&[], 0)?;
+    let results = farm.results()?;
+    let is_right = results.len() == 2 && results[&1]["restored"] == true;
+    expect(is_right, || format!("{results:?}"))?;
+    expect(begun(stage, "one") == 1, || "it was begun anew".to_owned())?;
+    expect_in_order(&farm, &draft)?;
     stage.expect_gone()
 }
