@@ -255,8 +255,8 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
         if self.poisoned {
             return Err(LogError::Poisoned);
         }
-        let line = line_of(entry).map_err(|error| self.undo(error.into()))?;
-        (&*self.file).write_all(line.as_bytes()).map_err(|error| self.undo(error))?;
+        let line = line_of(entry).map_err(|error| self.lost(error.into()))?;
+        (&*self.file).write_all(line.as_bytes()).map_err(|error| self.lost(error))?;
         self.unsynced += line.len() as u64;
         Ok(())
     }
@@ -317,23 +317,18 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
         self.unsynced -= bytes;
     }
 
-    /// What was written could not be made durable: all of it is removed, with what came meanwhile.
-    pub fn lost(&mut self, error: io::Error) -> LogError {
-        self.undo(error)
-    }
-
     /// What was written is durable, or is not.
     ///
     /// # Errors
     /// As [`Journal::sync`].
     pub(crate) fn synced(&mut self, result: io::Result<()>) -> Result<(), LogError> {
-        result.map_err(|error| self.undo(error))?;
-        self.length += std::mem::take(&mut self.unsynced);
+        result.map_err(|error| self.lost(error))?;
+        self.durable(self.unsynced);
         Ok(())
     }
 
-    /// Removes what is not durable.
-    fn undo(&mut self, source: io::Error) -> LogError {
+    /// What was written could not be made durable: all of it is removed, with what came meanwhile.
+    pub fn lost(&mut self, source: io::Error) -> LogError {
         self.unsynced = 0;
         let undone = self.file.set_len(self.length).and_then(|()| self.file.sync_data());
         self.poisoned = undone.is_err();

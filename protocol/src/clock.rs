@@ -11,15 +11,20 @@ pub struct Time {
     pub unix_ms: u64,
 }
 
-/// Milliseconds since this machine was started, also while it slept: the same for all its processes, whatever becomes of its
+/// Nanoseconds since this machine was started, also while it slept: the same for all its processes, whatever becomes of its
 /// calendar (CLOCK_BOOTTIME, clock_gettime(2)).
 #[must_use]
+pub fn boot_nanos() -> u64 {
+    // Every kernel since 2.6.39 has this clock.
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
+        .map(|time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+        .unwrap_or_default()
+}
+
+/// The same, in milliseconds.
+#[must_use]
 pub fn boot_ms() -> u64 {
-    // The kernel has had that clock since 2.6.39.
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
-    now.map_or(0, |now| {
-        u64::try_from(std::time::Duration::from(now).as_millis()).unwrap_or(u64::MAX)
-    })
+    boot_nanos() / 1_000_000
 }
 
 /// Milliseconds since 1970 UTC.

@@ -372,7 +372,7 @@ impl Farm {
         match (is_saved, running.ended) {
             (true, None) => running.state = State::Saved,
             // A task that was asked to end as well may have done so with any status.
-            (false, Some(end @ (How::Exited(_) | How::NoOutput, _)))
+            (false, Some(end @ (How::Exited(_), _)))
                 if !end.0.may_be_a_stop() && !self.are_tasks_asked =>
             {
                 running.state = State::Runs;

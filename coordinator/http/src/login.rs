@@ -9,6 +9,7 @@
 //! Whoever reads the secret makes one; nobody need be asked. The page takes each once. What was spent is remembered for as
 //! long as it would be good, and each time that a page is served has logins of its own, so none becomes good again.
 
+use crate::token::hexadecimal;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,8 +23,7 @@ pub(crate) const NONCE: usize = 16;
 
 /// Makes a login to a page that is served under that mark.
 pub(crate) fn make(secret: &str, serving: &str, now_ms: u64, nonce: [u8; NONCE]) -> String {
-    let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
-    let text = format!("{now_ms:x}.{nonce}");
+    let text = format!("{now_ms:x}.{}", hexadecimal(&nonce));
     let seal = blake3::keyed_hash(&key(secret, serving), text.as_bytes());
     format!("{text}.{seal}")
 }

@@ -158,8 +158,7 @@ impl Tokens {
     pub(crate) fn cookie_name(&self) -> String {
         let key =
             blake3::derive_key("ckptd 2026 name of the page's cookie", self.secret.as_bytes());
-        let digits: String = key.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        format!("ckptd-{digits}")
+        format!("ckptd-{}", hexadecimal(&key[..8]))
     }
 
     /// The content of the cookie.
@@ -187,7 +186,11 @@ impl Tokens {
 fn random() -> Result<String, TokenError> {
     let mut bytes = [0; LENGTH];
     protocol::transport::random(&mut bytes).map_err(|_| TokenError::NoRandomness)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hexadecimal(&bytes))
+}
+
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read_or_make(path: &Path) -> Result<String, TokenError> {

@@ -174,7 +174,7 @@ impl Recorder {
         if is_new {
             check_results(Some(results))?;
         }
-        let (journal, lines) = open_journal(path, &opened)?;
+        let (mut journal, lines) = open_journal(path, &opened)?;
         match lines.first() {
             Some(Line::Opened { format: FORMAT, tasks }) if *tasks == number => {}
             _ => {
@@ -189,7 +189,6 @@ impl Recorder {
             Line::Ended { entry, .. } => Some(*entry),
         });
         let entries = entries.collect();
-        let mut journal = journal;
         // Without it a report knows less; whether a disk is full shows at the first end.
         let _ = journal.write_alone(&Line::Part { at_ms: crate::text::now_ms(), slots });
         let recorder = Self {

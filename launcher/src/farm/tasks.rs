@@ -163,6 +163,11 @@ impl Tasks {
         Self { steps: Some(steps), ..self }
     }
 
+    /// Whether they are of a workflow.
+    pub fn are_steps(&self) -> bool {
+        self.steps.is_some()
+    }
+
     /// What a workflow says of a task, if they are of one.
     pub fn step(&self, task: Task) -> Option<io::Result<Step>> {
         self.steps.as_ref().map(|steps| steps.step(task))

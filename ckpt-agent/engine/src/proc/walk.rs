@@ -16,6 +16,8 @@ const OWN_CHILDREN: &str = "/proc/thread-self/children";
 
 /// Where the time of a process's start stands behind its name in /proc/PID/stat, counted from its state.
 const START_TIME: usize = 19;
+/// Index of the end of its environment, likewise.
+const ENVIRONMENT_END: usize = 48;
 /// Index of its flags, likewise.
 const FLAGS: usize = 6;
 
@@ -205,6 +207,8 @@ struct Stat {
     groups: Option<[i32; 2]>,
     flags: u64,
     start_time: Option<u64>,
+    /// Where its environment ends; 0: it has no memory, or not yet, or hides that.
+    environment_end: Option<u64>,
 }
 
 impl Stat {
@@ -219,7 +223,8 @@ impl Stat {
         let start_time = words.get(START_TIME).and_then(|word| word.parse().ok());
         let number = |at: usize| words.get(at).and_then(|word| word.parse().ok());
         let groups = number(2).zip(number(3)).map(<[i32; 2]>::from);
-        Some(Self { state, parent, groups, flags, start_time })
+        let environment_end = words.get(ENVIRONMENT_END).and_then(|word| word.parse().ok());
+        Some(Self { state, parent, groups, flags, start_time, environment_end })
     }
 }
 
@@ -249,6 +254,19 @@ pub fn is_ended(pid: i32) -> bool {
     // The main thread of a process that goes on may have ended.
     Stat::of(pid).is_none_or(|stat| {
         ended(stat.state) && thread_numbers(pid).map_or(true, |threads| threads.len() <= 1)
+    })
+}
+
+/// Whether a process has the memory of another program already, and not yet its environment: execve(2) makes one after the
+/// other (begin_new_exec and create_elf_tables, fs/binfmt_elf.c), and a new process runs from the first on for who has started
+/// it. Of one that hides its memory from the caller it can't be told.
+pub fn is_executing(pid: i32) -> bool {
+    /// Kernel threads have neither (PF_KTHREAD, include/linux/sched.h).
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    Stat::of(pid).is_some_and(|stat| {
+        !matches!(stat.state, 'Z' | 'X')
+            && stat.flags & KERNEL_THREAD == 0
+            && stat.environment_end == Some(0)
     })
 }
 

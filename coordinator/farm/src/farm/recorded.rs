@@ -56,7 +56,7 @@ impl Farm {
 
     /// Takes note of what was found.
     pub(super) fn take_all_found(&mut self, found: impl IntoIterator<Item = Found>) {
-        let found: Vec<Found> = found.into_iter().collect();
+        let mut found: Vec<Found> = found.into_iter().collect();
         let is_right_end = |found: &&Found| {
             found.what == What::End(0)
                 && found.attempt == self.attempt(found.task)
@@ -66,7 +66,6 @@ impl Farm {
         let (free, sorted) = self.flow.as_ref().map(|flow| flow.free_by(&ends)).unwrap_or_default();
         let places: HashMap<Task, usize> = sorted.into_iter().zip(0..).collect();
         // A task's end is recorded behind those that it has waited for: a loss of power may take the later ones alone.
-        let mut found = found;
         found.sort_by_key(|found| {
             (places.get(&found.task).copied().unwrap_or(usize::MAX), found.task)
         });

@@ -200,20 +200,15 @@ impl Worker {
 
     /// Removes the job of a try once it is durable how that has ended: until then it is all that there is of the task.
     pub(super) fn forget_once_durable(&mut self, task: Task, attempt: Attempt) {
-        self.over.push((task, attempt, self.recorder.recorded()));
+        self.over.push(((task, attempt), self.recorder.recorded()));
         self.forget_over();
     }
 
     /// Removes the jobs that are of no use any more, if that is durable.
     pub(super) fn forget_over(&mut self) {
         self.tidy();
-        let durable = self.recorder.durable();
-        let (over, not_yet) = std::mem::take(&mut self.over)
-            .into_iter()
-            .partition(|(_, _, number)| *number <= durable);
-        self.over = not_yet;
-        let over: Vec<(Task, Attempt, u64)> = over;
-        for (task, attempt, _) in over {
+        let over = super::take_durable(&mut self.over, self.recorder.durable());
+        for (task, attempt) in over {
             self.jobs.forget(task, attempt);
         }
     }

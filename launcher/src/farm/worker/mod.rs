@@ -100,7 +100,7 @@ struct Worker {
     /// How many processes are leaving.
     leaving: usize,
     /// Tries whose jobs are to be removed once so many entries are durable.
-    over: Vec<(Task, Attempt, u64)>,
+    over: Vec<((Task, Attempt), u64)>,
     /// Tasks that have failed, whose files are to be removed once so many entries are durable.
     untidied: Vec<(Task, u64)>,
     /// Makes ends durable.
@@ -490,6 +490,14 @@ impl Worker {
             say(&format!("{left} left; '{resume}' goes on"));
         }
     }
+}
+
+/// Takes out what has waited until so many entries are durable.
+fn take_durable<T>(waiting: &mut Vec<(T, u64)>, durable: u64) -> Vec<T> {
+    let (due, not_yet): (Vec<_>, Vec<_>) =
+        std::mem::take(waiting).into_iter().partition(|(_, number)| *number <= durable);
+    *waiting = not_yet;
+    due.into_iter().map(|(due, _)| due).collect()
 }
 
 fn text_of(number: usize, one: &str, several: &str) -> String {

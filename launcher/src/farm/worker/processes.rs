@@ -12,6 +12,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::farm::MARK;
+use ckpt_engine::proc::is_executing;
 
 /// How long killed processes may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(10);
@@ -133,24 +134,9 @@ fn marked(mark: &[u8]) -> io::Result<Marked> {
         if pid != own && environment.split(|byte| *byte == 0).any(|entry| entry == mark) {
             found.left.push(pid);
         }
-        found.are_unclear |= environment.is_empty() && is_executing(pid);
+        found.are_unclear |= environment.is_empty() && is_executing(pid.as_raw());
     }
     Ok(found)
-}
-
-/// Whether a process has the memory of another program already, and not yet its environment: execve(2) makes one after the
-/// other (begin_new_exec and create_elf_tables, fs/binfmt_elf.c), and a new process runs from the first on for who has
-/// started it.
-fn is_executing(pid: Pid) -> bool {
-    /// Kernel threads have neither (PF_KTHREAD, include/linux/sched.h).
-    const KERNEL_THREAD: u64 = 0x0020_0000;
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // Behind the name, which may have any bytes in it: the state is field 3, flags 9, env_end 51 (proc_pid_stat(5)).
-    let Some((_, rest)) = text.rsplit_once(')') else { return false };
-    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
-    let flags = field(9).parse().unwrap_or(0);
-    !matches!(field(3), "Z" | "X") && flags & KERNEL_THREAD == 0 && field(51) == "0"
 }
 
 #[cfg(test)]
@@ -161,16 +147,16 @@ mod tests {
 
     #[test]
     fn who_executes_a_program_is_told_from_all_others() {
-        assert!(!is_executing(Pid::this()));
-        assert!(!is_executing(Pid::from_raw(i32::MAX)));
+        assert!(!is_executing(Pid::this().as_raw()));
+        assert!(!is_executing(i32::MAX));
         let mut empty = Command::new("sleep").arg("1000").env_clear().spawn().unwrap();
         let until = Instant::now() + EXECUTION;
-        while is_executing(pid_of(&empty)) && Instant::now() < until {
+        while is_executing(pid_of(&empty).as_raw()) && Instant::now() < until {
             std::thread::sleep(LOOK);
         }
-        assert!(!is_executing(pid_of(&empty)), "one that has no environment");
+        assert!(!is_executing(pid_of(&empty).as_raw()), "one that has no environment");
         empty.kill().unwrap();
-        assert!(!is_executing(pid_of(&empty)), "a zombie");
+        assert!(!is_executing(pid_of(&empty).as_raw()), "a zombie");
         empty.wait().unwrap();
     }
 

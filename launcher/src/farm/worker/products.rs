@@ -52,20 +52,15 @@ impl Worker {
     /// checkpoint, and find its files.
     pub(super) fn tidy_once_durable(&mut self, entry: &Entry) {
         let (Entry::Failed(tried) | Entry::Ended(tried)) = entry else { return };
-        if !tried.verdict.is_right() && self.tasks.step(tried.task).is_some() {
+        if !tried.verdict.is_right() && self.tasks.are_steps() {
             self.untidied.push((tried.task, self.recorder.recorded()));
         }
     }
 
     /// Removes what those have written whose failure is durable.
     pub(super) fn tidy(&mut self) {
-        let durable = self.recorder.durable();
-        let (due, not_yet) = std::mem::take(&mut self.untidied)
-            .into_iter()
-            .partition(|(_, number)| *number <= durable);
-        self.untidied = not_yet;
-        let due: Vec<(Task, u64)> = due;
-        for (task, _) in due {
+        let due = super::take_durable(&mut self.untidied, self.recorder.durable());
+        for task in due {
             if let Err(reason) = self.make_way(task) {
                 self.progress.warn(&format!("task {} has failed, and {reason}", task.0));
             }
@@ -77,8 +72,8 @@ impl Worker {
     pub(super) fn is_still_kept(&self, task: Task) -> bool {
         let is_leaving =
             |role: &Role| matches!(role, Role::Leaving(leaving, _) if *leaving == task);
-        self.tasks.step(task).is_some()
-            && (self.over.iter().any(|(over, ..)| *over == task)
+        self.tasks.are_steps()
+            && (self.over.iter().any(|((over, _), _)| *over == task)
                 || self.roles.values().any(is_leaving))
     }
 }
