@@ -6,6 +6,7 @@
 //!
 //! - [`Port`]: where it listens. Only at loopback addresses: there is no TLS here.
 //! - [`token`]: who may look. Everybody on the machine can connect, so each request bears a secret.
+//! - `hexadecimal`: bytes as text.
 //! - [`login`]: what lets a browser in, once.
 //! - `gate`: the checks that each request passes first.
 //! - `limits`, `connection`, `strangers`: how many may connect, and for how long one may be slow.
@@ -22,6 +23,7 @@
 mod ask;
 mod connection;
 mod gate;
+mod hexadecimal;
 mod history;
 mod limits;
 pub mod login;

@@ -9,7 +9,7 @@
 //! Whoever reads the secret makes one; nobody need be asked. The page takes each once. What was spent is remembered for as
 //! long as it would be good, and each time that a page is served has logins of its own, so none becomes good again.
 
-use crate::token::hexadecimal;
+use crate::hexadecimal::hexadecimal;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -11,6 +11,7 @@
 //! browser is let in by a [login](crate::login), and given a cookie, which is another secret and ends with the coordinator's
 //! process.
 
+use crate::hexadecimal::hexadecimal;
 use crate::login::{self, Logins};
 use blake3::Hash;
 use std::fs::OpenOptions;
@@ -187,10 +188,6 @@ fn random() -> Result<String, TokenError> {
     let mut bytes = [0; LENGTH];
     protocol::transport::random(&mut bytes).map_err(|_| TokenError::NoRandomness)?;
     Ok(hexadecimal(&bytes))
-}
-
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read_or_make(path: &Path) -> Result<String, TokenError> {
