@@ -10,7 +10,7 @@ use tracing::{debug_span, trace};
 use super::arch::{Architecture, Current};
 use super::doing::{self, Thing};
 use super::error::{EngineError, Refusal, Result};
-use super::proc::{Members, children, is_io_worker, must_be_own, read_text, thread_numbers};
+use super::proc::{Members, children, is_io_worker, must_be_own, read_text, state, thread_numbers};
 use super::sys::schedule::{Ahead, Hurry};
 use super::trace::{
     Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any, wait_for,
@@ -486,11 +486,6 @@ impl Freezer {
 fn waits_uninterruptibly(pid: i32, tid: i32) -> Result<bool> {
     let text = read_text(&format!("/proc/{pid}/task/{tid}/stat"))?;
     Ok(text.as_deref().and_then(state) == Some('D'))
-}
-
-/// The state in the text of a stat file (proc_pid_stat(5)).
-fn state(stat: &str) -> Option<char> {
-    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 fn is_zombie(pid: i32, tid: i32) -> Result<bool> {

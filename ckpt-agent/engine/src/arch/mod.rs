@@ -235,6 +235,11 @@ pub trait Architecture {
         None
     }
 
+    /// Bytes of the instruction by which a thread with these registers enters the kernel.
+    fn entry_length(_registers: &Self::Registers) -> u64 {
+        Self::ENTER_KERNEL.len() as u64
+    }
+
     /// How a stop has interrupted the thread.
     fn interrupted(registers: &Self::Registers) -> Interrupted;
     /// Registers that issue the interrupted call (again, or as another one) when the thread goes on.

@@ -50,6 +50,11 @@ pub fn read_text(path: &str) -> Result<Option<String>> {
     }
 }
 
+/// The state in the text of a stat file (proc_pid_stat(5)).
+pub fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 /// Files of /proc tell no size: with room from the start, one read gets what would take ten.
 fn read_whole(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(ROOM);

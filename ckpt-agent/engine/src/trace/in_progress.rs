@@ -1,11 +1,30 @@
 //! The system call that a running thread sleeps in, as /proc/TID/syscall tells it.
 
-use super::super::arch::{Call, CallInProgress};
+use std::io::ErrorKind;
 
-/// The call in which a thread sleeps. `None`: it runs, sleeps elsewhere, or the kernel does not tell
-/// (built without CONFIG_HAVE_ARCH_TRACEHOOK, or no right to trace the thread).
-pub fn call_in_progress(tid: i32) -> Option<CallInProgress> {
-    parse(&std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?)
+use super::super::arch::{Call, CallInProgress};
+use super::super::proc::{read_text, state};
+
+/// A running thread in a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeenAsleep {
+    /// In this one.
+    In(CallInProgress),
+    /// In one that /proc shows to root alone (PR_SET_DUMPABLE).
+    Hidden,
+}
+
+/// A thread that sleeps in a call. `None`: it runs, sleeps elsewhere, or the kernel does not tell (built without
+/// CONFIG_HAVE_ARCH_TRACEHOOK).
+pub fn asleep(tid: i32) -> Option<SeenAsleep> {
+    match std::fs::read_to_string(format!("/proc/{tid}/syscall")) {
+        Ok(text) => parse(&text).map(SeenAsleep::In),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let stat = read_text(&format!("/proc/{tid}/stat")).ok()??;
+            (state(&stat) == Some('S')).then_some(SeenAsleep::Hidden)
+        }
+        Err(_) => None,
+    }
 }
 
 /// Reads "NUMBER 0x.. 0x.. 0x.. 0x.. 0x.. 0x.. 0xSP 0xPC" (proc_pid_syscall(5)). Outside of a call there
@@ -53,9 +72,10 @@ mod tests {
         let tid = told.recv().unwrap();
         let seen = (0..1000).find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            call_in_progress(tid)
+            asleep(tid)
         });
-        assert_eq!(seen.unwrap().call.number, libc::SYS_futex);
+        let Some(SeenAsleep::In(seen)) = seen else { panic!("{seen:?}") };
+        assert_eq!(seen.call.number, libc::SYS_futex);
         drop(end);
         sleeper.join().unwrap();
     }

@@ -3,6 +3,11 @@
 use nix::errno::Errno;
 
 use super::super::sys::abi::{self, PtraceRequest as Request};
+use super::thread::SIGINFO;
+
+/// PTRACE_GETSIGINFO and PTRACE_SETSIGINFO (include/uapi/linux/ptrace.h).
+const GET_SIGINFO: Request = 0x4202;
+const SET_SIGINFO: Request = 0x4203;
 
 /// A request whose argument is a plain value, or that has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,4 +78,25 @@ pub(super) unsafe fn with_memory<T>(
 ) -> nix::Result<libc::c_long> {
     // SAFETY: as the caller promises.
     Errno::result(unsafe { libc::ptrace(request, tid, address, data as usize) })
+}
+
+/// The siginfo_t of a thread's stop.
+///
+/// # Errors
+/// As ptrace(2).
+pub(super) fn siginfo(tid: i32) -> nix::Result<[u8; SIGINFO]> {
+    let mut siginfo = [0; SIGINFO];
+    // SAFETY: the request writes a siginfo_t of that many bytes.
+    unsafe { with_memory(GET_SIGINFO, tid, 0, siginfo.as_mut_ptr()) }?;
+    Ok(siginfo)
+}
+
+/// Replaces it.
+///
+/// # Errors
+/// As ptrace(2).
+pub(super) fn set_siginfo(tid: i32, siginfo: &[u8; SIGINFO]) -> nix::Result<()> {
+    let mut siginfo = *siginfo;
+    // SAFETY: the request reads a siginfo_t of that many bytes.
+    unsafe { with_memory(SET_SIGINFO, tid, 0, siginfo.as_mut_ptr()) }.map(drop)
 }

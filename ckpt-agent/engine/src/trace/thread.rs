@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 
 use nix::errno::Errno;
 
-use super::super::arch::{Architecture, CallInProgress, Current, Interrupted, Registers};
+use super::super::arch::{Architecture, Current, Interrupted, Registers};
 use super::super::error::{EngineError, Result};
 use super::super::graph::Dispatch;
 use super::super::sys::abi::PtraceRequest as Request;
-use super::in_progress::call_in_progress;
+use super::in_progress::{SeenAsleep, asleep};
 use super::ptrace::{Plain, plain, with_memory};
 
 mod quiet;
@@ -19,6 +19,7 @@ mod sandbox;
 mod sequence;
 mod shield;
 mod signals;
+mod stood;
 mod traps;
 
 pub use registers::LARGEST_SET;
@@ -46,8 +47,8 @@ fn failed(call: &'static str, tid: i32, errno: Errno) -> EngineError {
 #[derive(Debug)]
 pub struct RunningThread {
     tid: i32,
-    /// What it was last seen doing, where the architecture wants to know.
-    seen: Cell<Option<CallInProgress>>,
+    /// Where it was last seen asleep, where the architecture wants to know.
+    seen: Cell<Option<SeenAsleep>>,
     _here: NotSend,
 }
 
@@ -71,7 +72,7 @@ impl RunningThread {
     pub fn interrupt(&self) -> Result<()> {
         if Current::WANTS_CALL_IN_PROGRESS {
             // A thread that has stopped already tells nothing any more.
-            if let Some(seen) = call_in_progress(self.tid) {
+            if let Some(seen) = asleep(self.tid) {
                 self.seen.set(Some(seen));
             }
         }
@@ -228,7 +229,7 @@ pub struct StoppedThread {
 }
 
 impl StoppedThread {
-    fn new(tid: i32, seen: Option<CallInProgress>) -> Result<Self> {
+    fn new(tid: i32, seen: Option<SeenAsleep>) -> Result<Self> {
         let mut entry = match registers(tid) {
             Ok(entry) => entry,
             Err(error) => {
@@ -237,8 +238,13 @@ impl StoppedThread {
                 return Err(error);
             }
         };
-        if let Some(seen) = seen {
-            Current::remember(&mut entry, seen);
+        let before = match seen {
+            Some(SeenAsleep::In(call)) => Some(call),
+            Some(SeenAsleep::Hidden) => stood::call(tid, &entry),
+            None => None,
+        };
+        if let Some(before) = before {
+            Current::remember(&mut entry, before);
         }
         let mut thread = Self {
             tid,

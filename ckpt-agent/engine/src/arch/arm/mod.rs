@@ -204,6 +204,10 @@ impl Architecture for Arm {
         is_one.then(|| registers.call())
     }
 
+    fn entry_length(registers: &Registers) -> u64 {
+        registers.instruction()
+    }
+
     fn interrupted(registers: &Registers) -> Interrupted {
         let Some(before) = registers.before else { return Interrupted::No };
         let entered = before.program_counter.wrapping_sub(registers.instruction());

@@ -5,12 +5,8 @@
 //! delivery is traced is queued once more where the thread blocks it by then (kernel/signal.c, ptrace_signal).
 
 use super::super::super::error::Result;
-use super::super::ptrace::{Plain, with_memory};
-use super::{ALL_BUT_TRAP, Request, SIGINFO, StoppedThread, failed};
-
-/// PTRACE_GETSIGINFO and PTRACE_SETSIGINFO (include/uapi/linux/ptrace.h).
-const GET_SIGINFO: Request = 0x4202;
-const SET_SIGINFO: Request = 0x4203;
+use super::super::ptrace::{Plain, set_siginfo, siginfo};
+use super::{ALL_BUT_TRAP, SIGINFO, StoppedThread, failed};
 
 /// A SIGTRAP that was pending.
 #[derive(Debug, Clone, Copy)]
@@ -50,10 +46,8 @@ impl StoppedThread {
         let blocked = self.blocked()?;
         self.set_blocked(ALL_BUT_TRAP)?;
         self.go_until_trap(Plain::Continue(0))?;
-        let mut siginfo = [0; SIGINFO];
-        // SAFETY: the request writes a siginfo_t of that many bytes.
-        unsafe { with_memory(GET_SIGINFO, self.tid, 0, siginfo.as_mut_ptr()) }
-            .map_err(|errno| failed("PTRACE_GETSIGINFO", self.tid, errno))?;
+        let siginfo =
+            siginfo(self.tid).map_err(|errno| failed("PTRACE_GETSIGINFO", self.tid, errno))?;
         self.set_blocked(blocked)?;
         Ok(siginfo)
     }
@@ -81,9 +75,7 @@ impl StoppedThread {
             nix::errno::Errno::result(sent).map_err(|errno| failed("tkill", self.tid, errno))?;
         }
         self.take_trap()?;
-        let mut siginfo = trap.siginfo;
-        // SAFETY: the request reads a siginfo_t of that many bytes.
-        unsafe { with_memory(SET_SIGINFO, self.tid, 0, siginfo.as_mut_ptr()) }
+        set_siginfo(self.tid, &trap.siginfo)
             .map_err(|errno| failed("PTRACE_SETSIGINFO", self.tid, errno))?;
         self.set_blocked(blocked)?;
         self.stop_again(libc::SIGTRAP)
