@@ -6,7 +6,8 @@ use crate::text;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write, stderr};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Nothing is told of what takes less, and how long it is from one line to the next.
@@ -68,6 +69,48 @@ pub fn meanwhile<T>(
         drop(end);
         done
     })
+}
+
+/// A thread that asks once a second how far something is, until this is dropped.
+#[derive(Debug)]
+pub struct Watcher {
+    line: Arc<Mutex<Line>>,
+    end: Option<Sender<()>>,
+}
+
+impl Watcher {
+    /// Begins; that nothing is told where there can be no thread harms nobody.
+    pub fn start(mut look: impl FnMut() -> Option<String> + Send + 'static) -> Self {
+        let line = Arc::<Mutex<Line>>::default();
+        let (end, ended) = channel();
+        let shown = line.clone();
+        let watch = move || {
+            while ended.recv_timeout(SECOND) == Err(RecvTimeoutError::Timeout) {
+                let text = look();
+                let mut line = shown.lock().unwrap_or_else(PoisonError::into_inner);
+                // It may be over since then.
+                if ended.try_recv() != Err(TryRecvError::Empty) {
+                    return;
+                }
+                text.iter().for_each(|text| line.show(text));
+            }
+        };
+        let _ = std::thread::Builder::new().name("progress".to_owned()).spawn(watch);
+        Self { line, end: Some(end) }
+    }
+
+    /// Takes its line away, for others.
+    pub fn clear(&self) {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // First of all: nothing is shown any more then.
+        drop(self.end.take());
+        self.clear();
+    }
 }
 
 /// In what something is counted.
