@@ -1,93 +1,131 @@
-//! How far long work is, told on standard error once it has taken more than a second: on a terminal by a line that changes,
-//! elsewhere by a line for each second in which something has.
+//! How far long work is, told on standard error: on a terminal by one line that changes, elsewhere by a line for each second in
+//! which something has.
+//!
+//! Nothing is told of what takes less than a second, but by bars on a terminal. Commands that run a job tell it on terminals
+//! alone: elsewhere their standard error is the job's.
 
+use crate::INNER_CALL;
 use crate::tables::printable;
 use crate::text;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::cell::RefCell;
+use ratatui::crossterm::terminal;
+use std::cell::Cell;
 use std::io::{IsTerminal, Write, stderr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Nothing is told of what takes less, and how long it is from one line to the next.
+/// How long it is from one look to the next.
 pub const SECOND: Duration = Duration::from_secs(1);
+/// `none`: nothing is told.
+pub const VARIABLE: &str = "CKPTD_PROGRESS";
+/// Columns of a terminal that does not tell.
+const COLUMNS: u16 = 80;
 
-/// A line that changes, or lines.
-#[derive(Debug)]
-pub struct Line {
-    is_terminal: bool,
-    told: Option<String>,
+/// Whether standard error is a job's where it is no terminal.
+static ON_TERMINALS_ALONE: AtomicBool = AtomicBool::new(false);
+/// What stands on the last line of standard error.
+static LINE: Mutex<Line> = Mutex::new(Line { told: None });
+
+/// From now on, nothing is told where standard error is no terminal.
+pub fn on_terminals_alone() {
+    ON_TERMINALS_ALONE.store(true, Ordering::Relaxed);
 }
 
-impl Default for Line {
-    fn default() -> Self {
-        Self { is_terminal: stderr().is_terminal(), told: None }
+/// Where it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Terminal,
+    Elsewhere,
+    Nowhere,
+}
+
+impl Place {
+    fn here() -> Self {
+        let is_told = std::env::var_os(VARIABLE).is_none_or(|value| value != "none");
+        if !is_told || std::env::var_os(INNER_CALL).is_some() {
+            return Self::Nowhere;
+        }
+        // One that understands no more than text.
+        let is_dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");
+        match stderr().is_terminal() {
+            true if !is_dumb => Self::Terminal,
+            _ if ON_TERMINALS_ALONE.load(Ordering::Relaxed) => Self::Nowhere,
+            _ => Self::Elsewhere,
+        }
     }
 }
 
+/// A line that changes, or lines.
+#[derive(Debug)]
+struct Line {
+    told: Option<String>,
+}
+
+fn line() -> MutexGuard<'static, Line> {
+    LINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Line {
-    /// Tells how far it is.
-    pub fn show(&mut self, text: &str) {
+    fn show(&mut self, text: &str) {
         if self.told.as_deref() == Some(text) {
             return;
         }
         let shown = printable(text);
         // Nobody may be there to read it.
-        let _ = match self.is_terminal {
-            true => write!(stderr(), "\r\x1b[Kckptd: {shown}"),
-            false => writeln!(stderr(), "ckptd: {shown}"),
+        let _ = match Place::here() {
+            Place::Terminal => {
+                let (columns, _) = terminal::size().unwrap_or((COLUMNS, 0));
+                // A longer one could not be taken back.
+                let shown: String =
+                    format!("ckptd: {shown}").chars().take(usize::from(columns) - 1).collect();
+                write!(stderr(), "\r\x1b[K{shown}")
+            }
+            Place::Elsewhere => writeln!(stderr(), "ckptd: {shown}"),
+            Place::Nowhere => Ok(()),
         };
         self.told = Some(text.to_owned());
     }
 
-    /// Takes it away, for other lines.
-    pub fn clear(&mut self) {
-        if self.told.take().is_some() && self.is_terminal {
+    fn clear(&mut self) {
+        if self.told.take().is_some() && Place::here() == Place::Terminal {
             let _ = write!(stderr(), "\r\x1b[K");
         }
     }
 }
 
-/// Does something, and has another thread ask meanwhile, once a second, how far it is.
-pub fn meanwhile<T>(
-    mut look: impl FnMut() -> Option<String> + Send,
-    work: impl FnOnce() -> T,
-) -> T {
-    let (end, ended) = channel::<()>();
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut line = Line::default();
-            while ended.recv_timeout(SECOND) == Err(RecvTimeoutError::Timeout) {
-                if let Some(text) = look() {
-                    line.show(&text);
-                }
-            }
-            line.clear();
-        });
-        let done = work();
-        drop(end);
-        done
-    })
+/// Tells how far something is.
+pub fn show(text: &str) {
+    line().show(text);
+}
+
+/// Takes that away, for other lines.
+pub fn clear() {
+    line().clear();
+}
+
+/// Says something on standard error.
+pub fn say(text: &str) {
+    let mut line = line();
+    line.clear();
+    let _ = writeln!(stderr(), "ckptd: {}", printable(text));
 }
 
 /// A thread that asks once a second how far something is, until this is dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    line: Arc<Mutex<Line>>,
     end: Option<Sender<()>>,
 }
 
 impl Watcher {
-    /// Begins; that nothing is told where there can be no thread harms nobody.
+    /// Begins. Where there can be no thread, nothing is told.
     pub fn start(mut look: impl FnMut() -> Option<String> + Send + 'static) -> Self {
-        let line = Arc::<Mutex<Line>>::default();
         let (end, ended) = channel();
-        let shown = line.clone();
         let watch = move || {
             while ended.recv_timeout(SECOND) == Err(RecvTimeoutError::Timeout) {
                 let text = look();
-                let mut line = shown.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut line = line();
                 // It may be over since then.
                 if ended.try_recv() != Err(TryRecvError::Empty) {
                     return;
@@ -96,21 +134,25 @@ impl Watcher {
             }
         };
         let _ = std::thread::Builder::new().name("progress".to_owned()).spawn(watch);
-        Self { line, end: Some(end) }
-    }
-
-    /// Takes its line away, for others.
-    pub fn clear(&self) {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Self { end: Some(end) }
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // First of all: nothing is shown any more then.
+        // First of all: nothing is shown any more then. A look that lasts is not waited for.
         drop(self.end.take());
-        self.clear();
+        clear();
     }
+}
+
+/// Does something, and has another thread ask meanwhile, once a second, how far it is.
+pub fn meanwhile<T>(
+    look: impl FnMut() -> Option<String> + Send + 'static,
+    work: impl FnOnce() -> T,
+) -> T {
+    let _watcher = Watcher::start(look);
+    work()
 }
 
 /// In what something is counted.
@@ -137,14 +179,7 @@ pub struct Bar {
     bar: ProgressBar,
     about: String,
     unit: Unit,
-    lines: RefCell<Lines>,
-}
-
-/// What is told where there is no terminal.
-#[derive(Debug)]
-struct Lines {
-    line: Line,
-    since: Instant,
+    told_at: Cell<Instant>,
 }
 
 impl Bar {
@@ -164,9 +199,8 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        bar.set_message(about.clone());
-        let lines = RefCell::new(Lines { line: Line::default(), since: Instant::now() });
-        Self { bar, about, unit, lines }
+        bar.set_message(printable(&about));
+        Self { bar, about, unit, told_at: Cell::new(Instant::now()) }
     }
 
     /// So much more.
@@ -183,18 +217,17 @@ impl Bar {
     }
 
     fn tell(&self) {
-        let mut lines = self.lines.borrow_mut();
-        if !self.bar.is_hidden() || lines.since.elapsed() < SECOND {
+        if !self.bar.is_hidden() || self.told_at.get().elapsed() < SECOND {
             return;
         }
-        lines.since = Instant::now();
-        let text = told(&self.about, self.unit, self.bar.position(), self.bar.length());
-        lines.line.show(&text);
+        self.told_at.set(Instant::now());
+        show(&told(&self.about, self.unit, self.bar.position(), self.bar.length()));
     }
 
     /// Takes it away.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
+        clear();
     }
 }
 
@@ -225,17 +258,19 @@ mod tests {
 
     #[test]
     fn short_work_is_not_looked_at() {
-        let mut looks = 0;
-        let look = || {
-            looks += 1;
-            None
-        };
+        let (seen, saw) = channel();
+        let look = move || seen.send(()).ok().and(None);
         assert_eq!(meanwhile(look, || 5), 5);
-        assert_eq!(looks, 0);
-        let (mut looks, (seen, saw)) = (0, channel());
-        let look = || {
-            looks += 1;
-            seen.send(looks).ok().and(None)
+        assert!(saw.try_recv().is_err());
+    }
+
+    #[test]
+    fn long_work_is_looked_at_and_waits_for_no_look() {
+        let (seen, saw) = channel();
+        let (_never, lasting) = channel::<()>();
+        let look = move || {
+            seen.send(()).ok()?;
+            lasting.recv().ok().map(|()| String::new())
         };
         meanwhile(look, || saw.recv().unwrap());
     }

@@ -195,7 +195,9 @@ impl Metrics {
                 self.battery.get_or_create(&label).set(percent / 100.0);
             }
             for ((_, _, key), family) in ROOM.iter().zip(&self.room) {
-                if let Some(bytes) = node[*key].as_i64() {
+                // What is not known is 0 there; what was known of one that is gone, is over.
+                let bytes = node[*key].as_i64().filter(|bytes| *bytes > 0);
+                if let Some(bytes) = bytes.filter(|_| node["state"] != "gone") {
                     family.get_or_create(&label).set(bytes);
                 }
             }

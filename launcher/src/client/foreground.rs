@@ -227,7 +227,8 @@ impl Screen {
     async fn on_answer(&mut self, answer: Answer) -> Result<Next, Failure> {
         match answer {
             Answer::Accepted { job } => {
-                if let (Ask::Restart(_), Host::Cluster(socket)) = (&self.want.ask, &self.want.host)
+                if let (Ask::Restart(_), Host::Cluster(socket), true) =
+                    (&self.want.ask, &self.want.host, self.want.loud && self.own_is_terminal)
                 {
                     self.restarting = Some(restarting::watch(socket.clone(), job.clone()));
                 }
@@ -258,7 +259,6 @@ impl Screen {
                 self.shown = Some(at);
             }
             Answer::Say { text } => {
-                self.restarting.iter().for_each(Watcher::clear);
                 self.say(&text);
             }
             Answer::Committed { record } => {
@@ -378,6 +378,8 @@ impl Screen {
     }
 
     fn say(&mut self, text: &str) {
+        // What is written by another thread would come into its line.
+        self.restarting = None;
         let terminal = self.job.as_ref().is_some_and(|job| job.terminal);
         let end = if terminal::is_raw() { "\r\n" } else { "\n" };
         let start = if self.own_is_terminal && !self.at_line_start { end } else { "" };

@@ -31,7 +31,7 @@ fn status(socket: &Path, job: &str) -> Option<Value> {
 
 fn told(job: &Value) -> Option<String> {
     let name = word(job, "name");
-    let rollback = list(job, "rollbacks").last()?;
+    let rollback = list(job, "rollbacks").last().filter(|one| one["reason"] == "restart")?;
     let (_, phase) = PHASES.iter().find(|(until, _)| number(rollback, until).is_none())?;
     Some(format!("restart {name}: {phase}"))
 }
@@ -45,7 +45,11 @@ mod tests {
     #[test]
     fn the_phase_is_that_whose_end_is_not_known() {
         let of = |record: RollbackRecord| told(&json!({"name": "fold", "rollbacks": [record]}));
-        let record = RollbackRecord { planned_ms: Some(5), ..RollbackRecord::default() };
+        let record = RollbackRecord {
+            reason: "restart".into(),
+            planned_ms: Some(5),
+            ..RollbackRecord::default()
+        };
         assert_eq!(of(record.clone()).as_deref(), Some("restart fold: images are fetched"));
         let record = RollbackRecord { images_ms: Some(6), rewired_ms: Some(6), ..record };
         assert_eq!(of(record.clone()).as_deref(), Some("restart fold: processes are restored"));

@@ -11,6 +11,7 @@ use crate::client::refusal::{refusal, unexpected};
 use crate::client::{LOST_LIMIT, LOST_RETRY};
 use crate::failure::Failure;
 use crate::jobs::StateDir;
+use crate::progress;
 use coordinator::server::SOCKET as COORDINATOR_SOCKET;
 use protocol::cluster::client::{Answer, Ask, NO_COORDINATOR};
 use std::io;
@@ -191,7 +192,7 @@ impl Cluster {
             let lost = match self.try_order(ask) {
                 Ok(Answer::Done { text }) => {
                     if let Some(text) = text {
-                        eprintln!("ckptd: {text}");
+                        progress::say(&text);
                     }
                     return Ok(());
                 }
@@ -202,7 +203,7 @@ impl Cluster {
                 Err(error) => return Err(Failure::of(what, error)),
             };
             if alone.is_none() {
-                eprintln!("ckptd: the cluster is without its coordinator; waiting for one");
+                progress::say("the cluster is without its coordinator; waiting for one");
             }
             if alone.get_or_insert_with(Instant::now).elapsed() > LOST_LIMIT {
                 return Err(Failure::of(what, lost));
@@ -215,7 +216,7 @@ impl Cluster {
         let mut link = Link::open(&self.socket, ask)?;
         loop {
             match link.next()? {
-                Answer::Say { text } => eprintln!("ckptd: {text}"),
+                Answer::Say { text } => progress::say(&text),
                 answer => return Ok(answer),
             }
         }
@@ -240,7 +241,7 @@ impl Cluster {
         match self.ask(what, ask)? {
             Answer::Done { text } => {
                 if let Some(text) = text {
-                    eprintln!("ckptd: {text}");
+                    progress::say(&text);
                 }
                 Ok(())
             }
@@ -253,7 +254,7 @@ impl Cluster {
 fn next_of(what: &str, link: &mut Link) -> Result<Answer, Failure> {
     loop {
         match link.next().map_err(|error| Failure::of(what, error))? {
-            Answer::Say { text } => eprintln!("ckptd: {text}"),
+            Answer::Say { text } => progress::say(&text),
             Answer::Failed { reason, status } => return Err(refusal(what, reason, status)),
             answer => return Ok(answer),
         }

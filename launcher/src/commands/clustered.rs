@@ -319,7 +319,10 @@ pub fn nodes(
 /// `ckptd leave`.
 pub fn leave(cluster: &Cluster, node: Option<NodeName>) -> Result<(), Failure> {
     let who = node.as_ref().map_or("this machine".to_owned(), NodeName::to_string);
-    let look = || node.as_ref().and_then(|node| what_is_there(cluster, node));
+    let look = {
+        let (cluster, node) = (cluster.clone(), node.clone());
+        move || what_is_there(&cluster, node.as_ref()?)
+    };
     let ask = Ask::Leave { node: node.clone() };
     progress::meanwhile(look, || cluster.insist(&format!("announce that {who} goes"), &ask))
 }
@@ -330,15 +333,19 @@ fn what_is_there(cluster: &Cluster, node: &NodeName) -> Option<String> {
     let all = listed.as_array()?;
     let member = all.iter().find(|member| member["name"] == node.as_str())?;
     let state = listing::node_state(member);
-    Some(match listing::list(member, "instances") {
-        [] => format!("{node} is {state}; nothing of a job runs there any more"),
-        _ => format!("{node} is {state}; still there: {}", listing::words(member, "instances")),
+    Some(match listing::list(member, "instances").len() {
+        0 => format!("{node} is {state}; nothing of a job runs there any more"),
+        1..=3 => format!("{node} is {state}; still there: {}", listing::words(member, "instances")),
+        many => format!("{node} is {state}; {many} parts of jobs are still there"),
     })
 }
 
 /// `ckptd drain`.
 pub fn drain(cluster: &Cluster, node: NodeName, wait: bool) -> Result<(), Failure> {
-    let look = || what_is_there(cluster, &node);
+    let look = {
+        let (cluster, node) = (cluster.clone(), node.clone());
+        move || what_is_there(&cluster, &node)
+    };
     let ask = Ask::Drain { node: node.clone(), wait };
     progress::meanwhile(look, || cluster.insist(&format!("drain {node}"), &ask))
 }

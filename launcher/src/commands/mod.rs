@@ -70,7 +70,7 @@ use crate::failure::Failure;
 use crate::hooks::{self, Caller, Pending};
 use crate::jobs::{JobFolder, StateDir};
 use crate::out::{print, print_json, resume_command};
-use crate::output_file;
+use crate::{output_file, progress};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -185,10 +185,26 @@ fn is_loud(options: &JobOptions) -> bool {
     options.verbose || (std::io::stderr().is_terminal() && !options.quiet)
 }
 
+/// Whether a command shows what a job writes, so that its standard error may be the job's.
+fn shows_a_job(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Run(_)
+            | Command::Slurm(_)
+            | Command::Farm(_)
+            | Command::Adopt(_)
+            | Command::Restart(_)
+            | Command::Attach { .. }
+    )
+}
+
 /// Does what the command line says; the exit status. `pending`: what is still to be called then.
 pub fn perform(cli: Cli, start_agent: StartAgent, pending: &Pending) -> Result<u8, Failure> {
     let state = StateDir::find(cli.dir.clone())?;
     let context = Context { state, asked_dir: cli.dir, start_agent, pending: pending.clone() };
+    if shows_a_job(&cli.command) {
+        progress::on_terminals_alone();
+    }
     match cli.command {
         Command::Run(arguments) => return store::kept::perform(&context, arguments),
         Command::Slurm(command) => return slurm::perform(&context, command),

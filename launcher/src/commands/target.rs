@@ -8,7 +8,7 @@ use crate::jobs::JobFolder;
 use protocol::cluster::client::{Answer, Ask};
 
 /// Whose job it is.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Target {
     /// Perhaps one of the cluster's; it knows.
     Cluster(Cluster),

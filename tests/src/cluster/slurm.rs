@@ -23,7 +23,7 @@ const PROGRAMS: [&str; 4] =
 pub enum Sharing {
     /// They wait; those of the partition `urgent` have others requeued.
     Preemption,
-    /// Two have the same processors, five seconds each in turn.
+    /// Two have the same processors, fifteen seconds each in turn.
     Gang,
 }
 
@@ -41,7 +41,7 @@ PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=2 PreemptMode=OFF
             Self::Gang => {
                 "PreemptType=preempt/none
 PreemptMode=GANG
-SchedulerTimeSlice=5
+SchedulerTimeSlice=15
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=FORCE:2
 "
             }

@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What the main page has of environment and files, beside what is of each command.
+/// The page of all of ckptd.
 const MAIN: &str = "ckptd";
 
 /// Writes ckptd.1, and for each command a page such as ckptd-run.1 and ckptd-slurm-run.1.
@@ -61,6 +61,7 @@ fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     if has_commands {
         man.render_subcommands_section(&mut text)?;
     }
+    man.render_version_section(&mut text)?;
     let mut sections = of_help(&help);
     sections.push(if name == MAIN { sections::all_variables() } else { sections::variables(name) });
     sections.push(sections::files());
@@ -69,7 +70,6 @@ fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     for section in &sections {
         section.render(&mut text)?;
     }
-    man.render_version_section(&mut text)?;
     Ok(text)
 }
 

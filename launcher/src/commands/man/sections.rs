@@ -26,7 +26,7 @@ const EXAMPLES: &str = "EXAMPLES";
 const EXIT: &str = "EXIT STATUS";
 
 /// Sections in the order in which pages have them (man-pages(7)).
-const ORDER: [&str; 7] = ["KEYS", "NOTES", EXIT, "ENVIRONMENT", "FILES", EXAMPLES, "SEE ALSO"];
+const ORDER: [&str; 7] = ["KEYS", EXIT, "ENVIRONMENT", "FILES", "NOTES", EXAMPLES, "SEE ALSO"];
 
 impl Section {
     /// Where it stands on a page.

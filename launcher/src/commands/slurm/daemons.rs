@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const START_COORDINATOR: &str = "start a coordinator";
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
+/// A look that has taken longer was interrupted.
+const MOST_A_LOOK: Duration = Duration::from_secs(2);
 /// What a script asks for the ranks of its own steps: agents are one a node, and take all of it.
 const OF_OTHER_STEPS: [&str; 10] = [
     "SLURM_CPU_BIND",
@@ -118,8 +120,11 @@ impl Daemons {
         interrupts: &mut Interrupts,
     ) -> Result<Option<u8>, Failure> {
         let what = "start an agent on each node of the allocation";
-        let until = Instant::now() + limit;
+        // Slurm may suspend all of this: that time does not count.
+        let (mut waited, mut looked) = (Duration::ZERO, Instant::now());
         loop {
+            waited += looked.elapsed().min(MOST_A_LOOK);
+            looked = Instant::now();
             if let Some(signal) = interrupts.came() {
                 return Ok(Some(signal));
             }
@@ -138,7 +143,7 @@ impl Daemons {
                 // The others may be on their way.
                 missing = ended;
                 "its agent has ended".to_owned()
-            } else if Instant::now() > until {
+            } else if waited > limit {
                 format!("it has not come within {} s", limit.as_secs())
             } else {
                 std::thread::sleep(LOOK);

@@ -27,8 +27,13 @@ pub enum Rank {
 
 impl Rank {
     /// The order of two. Numbers come from JSON, which has no NaN.
-    pub fn order(&self, other: &Self) -> Ordering {
-        self.partial_cmp(other).unwrap_or(Ordering::Equal)
+    pub fn order(&self, other: &Self, reversed: bool) -> Ordering {
+        let order = self.partial_cmp(other).unwrap_or(Ordering::Equal);
+        match (self, other) {
+            (Self::Nothing, _) | (_, Self::Nothing) => order,
+            _ if reversed => order.reverse(),
+            _ => order,
+        }
     }
 
     fn text(value: &Value, key: &str) -> Self {
@@ -58,7 +63,7 @@ pub const NODES: &[Column] = &[
     column("LOAD", |n| decimals(n, "load"), |n| Rank::number(n, "load"), 0),
     column("BATTERY", listing::battery, |n| Rank::number(n, "battery"), 3),
     column("HEARD", heard, |n| Rank::number(n, "heard_ms"), 4),
-    column("RUNS", |n| listing::words(n, "instances"), |n| Rank::Number(-runs(n)), 0),
+    column("RUNS", |n| listing::words(n, "instances"), |n| Rank::Number(runs(n)), 0),
 ];
 
 /// Of jobs.

@@ -3,14 +3,17 @@
 
 use super::view::Deed;
 use crate::interrupts::Interrupts;
+use crate::progress::VARIABLE;
 use crate::tables::printable;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
 
-/// The most that is read of what a command says, in bytes.
-const MOST_SAID: u64 = 64 << 10;
+/// The most that is read of what a command has said last, in bytes.
+const MOST_SAID: u64 = 4096;
 
 impl Deed {
     /// While it is done.
@@ -21,24 +24,14 @@ impl Deed {
         }
     }
 
-    /// Whether it is meant.
-    pub fn question(&self) -> String {
+    fn words(&self) -> [&str; 3] {
         match self {
-            Self::Checkpoint { job } => format!("Take a checkpoint of {job}? y/n"),
-            Self::Leave { node } => {
-                format!("{node} is about to go: what runs there moves away. Announce that? y/n")
-            }
+            Self::Checkpoint { job } => ["checkpoint", "--", job],
+            Self::Leave { node } => ["leave", "--", node],
         }
     }
 
-    fn words(&self) -> [&str; 2] {
-        match self {
-            Self::Checkpoint { job } => ["checkpoint", job],
-            Self::Leave { node } => ["leave", node],
-        }
-    }
-
-    /// Begins it. What it has come to is told.
+    /// Begins it; it goes on if this process ends. What it has come to is told.
     ///
     /// # Errors
     /// Where there can be no other process or thread.
@@ -46,40 +39,42 @@ impl Deed {
         &self,
         dir: Option<&Path>,
         interrupts: &Interrupts,
-        tell: Sender<String>,
+        tell: Sender<(Self, String)>,
     ) -> io::Result<()> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let said = tempfile::tempfile()?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("ckptd");
         if let Some(dir) = dir {
             command.arg("--dir").arg(dir);
         }
-        command.args(self.words());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(self.words()).env(VARIABLE, "none").process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone()?);
         let mut child = interrupts.spawn(&mut command)?;
-        let name = self.name();
+        let deed = self.clone();
         let wait = move || {
-            let said = wait(&mut child).unwrap_or_else(|error| Some(error.to_string()));
-            let text = match said {
+            let reason = wait(&mut child, said).unwrap_or_else(|error| Some(error.to_string()));
+            let name = deed.name();
+            let text = match reason {
                 None => format!("{name}: done"),
                 Some(reason) => format!("{name}: {reason}"),
             };
             // Where nobody looks any more, nobody is told.
-            let _ = tell.send(text);
+            let _ = tell.send((deed, text));
         };
         std::thread::Builder::new().name("deed".to_owned()).spawn(wait).map(drop)
     }
 }
 
 /// Waits for a command; what it has said last, if it has failed.
-fn wait(child: &mut Child) -> io::Result<Option<String>> {
-    let mut said = Vec::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        Read::by_ref(&mut stderr).take(MOST_SAID).read_to_end(&mut said)?;
-        // It must not wait for a reader.
-        io::copy(&mut stderr, &mut io::sink())?;
+fn wait(child: &mut Child, mut said: File) -> io::Result<Option<String>> {
+    if child.wait()?.success() {
+        return Ok(None);
     }
-    let status = child.wait()?;
-    let said = String::from_utf8_lossy(&said);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it has failed");
-    let last = printable(last.strip_prefix("ckptd: ").unwrap_or(last));
-    Ok((!status.success()).then_some(last))
+    let length = said.metadata()?.len();
+    said.seek(SeekFrom::Start(length.saturating_sub(MOST_SAID)))?;
+    let mut bytes = Vec::new();
+    said.take(MOST_SAID).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it has failed");
+    Ok(Some(printable(last.strip_prefix("ckptd: ").unwrap_or(last))))
 }

@@ -99,12 +99,17 @@ fn foot_of(view: &View) -> Line<'static> {
             let filter = printable(&view.look(view.table).filter);
             Line::styled(format!("filter: {filter}_   Enter keeps it, Esc drops it"), strong)
         }
-        (Mode::Asked(deed), _) => Line::styled(printable(&deed.question()), strong),
+        (Mode::Asked { node }, _) => Line::styled(question(node), strong),
         (Mode::Details(_), _) => Line::from("Esc back  up/down scroll".dim()),
         (Mode::Tables, Some(said)) => Line::styled(said.clone(), strong),
         (Mode::Tables, None) if view.table == Table::Nodes => Line::from(KEYS_OF_NODES.dim()),
         (Mode::Tables, None) => Line::from(KEYS.dim()),
     }
+}
+
+/// Whether it is meant that a member goes.
+fn question(node: &str) -> String {
+    format!("{node} is about to go: what runs there moves away. Announce that? y/n")
 }
 
 /// All about one item.
@@ -138,7 +143,7 @@ fn fields(item: &Value) -> String {
 
 fn heading(view: &View) -> Line<'_> {
     let problem = view.problem.as_ref().map(|problem| {
-        Span::styled(format!("  ({})", printable(problem)), Style::new().fg(Color::Red))
+        Span::styled(format!("  ({})", printable(problem)), coloured(view, Some(Color::Red)))
     });
     let Some(picture) = view.picture() else {
         return Line::from_iter([Span::raw("ckptd top: looking ...")].into_iter().chain(problem));
@@ -153,7 +158,7 @@ fn heading(view: &View) -> Line<'_> {
     let attention = attention(picture);
     if attention > 0 {
         let text = format!("  {attention} to look after: see 'ckptd status'");
-        spans.push(Span::styled(text, Style::new().fg(Color::Yellow)));
+        spans.push(Span::styled(text, coloured(view, Some(Color::Yellow))));
     }
     spans.extend(problem);
     Line::from(spans)
@@ -185,7 +190,7 @@ fn draw_table(
     let cells = |column: &Column| items.iter().map(|item| (column.cell)(item)).collect::<Vec<_>>();
     let heading = |at: usize, column: &Column| match look.sorted_by == Some(at) {
         true => {
-            format!("{}{}", column.heading, if look.reversed { "\u{25bc}" } else { "\u{25b2}" })
+            format!("{}{}", column.heading, if look.reversed { "v" } else { "^" })
         }
         false => column.heading.to_owned(),
     };
@@ -202,7 +207,7 @@ fn draw_table(
     let widths: Vec<Constraint> = columns.iter().enumerate().map(width).collect();
     let row = |(at, item): (usize, &&Value)| {
         let cells = columns.iter().map(|shown| Cell::from(shown.cells[at].clone()));
-        Row::new(cells).style(style_of(table, item))
+        Row::new(cells).style(coloured(view, colour_of(table, item)))
     };
     let rows: Vec<Row<'_>> = items.iter().enumerate().map(row).collect();
     let headings = Row::new(columns.iter().map(|shown| shown.heading.clone())).dim();
@@ -262,15 +267,20 @@ fn leave_out(columns: &mut Vec<Shown>, room: usize) {
     }
 }
 
-fn style_of(table: Table, item: &Value) -> Style {
+fn colour_of(table: Table, item: &Value) -> Option<Color> {
     let moved = || item["why"].as_str().is_some_and(|why| why.starts_with("moved"));
     match (table, word(item, "state").as_str()) {
-        (Table::Nodes, "alive") => Style::new().fg(Color::Green),
-        (Table::Nodes, "gone") => Style::new().fg(Color::Red),
-        (Table::Nodes, _) => Style::new().fg(Color::Yellow),
-        (Table::Processes, _) if moved() => Style::new().fg(Color::Yellow),
-        _ => Style::new(),
+        (Table::Nodes, "alive") => Some(Color::Green),
+        (Table::Nodes, "gone") => Some(Color::Red),
+        (Table::Nodes, _) => Some(Color::Yellow),
+        (Table::Processes, _) if moved() => Some(Color::Yellow),
+        _ => None,
     }
+}
+
+/// With NO_COLOR, crossterm would write a reset for each colour, and with it end what is reversed.
+fn coloured(view: &View, colour: Option<Color>) -> Style {
+    colour.filter(|_| view.has_colours).map_or(Style::new(), |colour| Style::new().fg(colour))
 }
 
 /// What happened to a job, newest first.
@@ -480,7 +490,7 @@ mod tests {
         }
         let at = |lines: &[String], word: &str| lines.iter().position(|line| line.contains(word));
         let sorted = screen(&view, 80, 33);
-        assert!(at(&sorted, "PID\u{25b2}").is_some(), "{sorted:#?}");
+        assert!(at(&sorted, "PID^").is_some(), "{sorted:#?}");
         assert!(at(&sorted, "started here") < at(&sorted, "orted"), "{sorted:#?}");
         view.press(Key::Letter('r'));
         let reversed = screen(&view, 80, 33);

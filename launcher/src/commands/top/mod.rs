@@ -16,6 +16,7 @@ mod view;
 use super::{Context, print};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
+use crate::{EXIT_FAILED, progress};
 use data::{Picture, Source};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use screen::Screen;
@@ -49,7 +50,10 @@ pub fn perform(context: &Context, every: Duration) -> Result<u8, Failure> {
         drop(end);
         match result {
             Ok(status) => std::process::exit(status.into()),
-            Err(error) => Err(Failure::of("draw on the terminal", error)),
+            Err(error) => {
+                progress::say(&format!("failed to draw on the terminal: {error}"));
+                std::process::exit(EXIT_FAILED.into())
+            }
         }
     })
 }
@@ -79,34 +83,52 @@ fn show(
     dir: Option<&Path>,
     interrupts: &mut Interrupts,
 ) -> std::io::Result<u8> {
+    // As no-color.org has it.
+    let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut view = View::default();
+    view.has_colours = has_colours;
     let (tell, told) = channel();
+    let mut is_new = true;
     loop {
         for looked in pictures.try_iter() {
+            is_new = true;
             match looked {
                 Ok(picture) => view.show(picture),
                 Err(problem) => view.problem = Some(problem),
             }
         }
-        view.said = told.try_iter().last().or(view.said);
-        screen.draw(&view)?;
+        for (deed, said) in told.try_iter() {
+            is_new = true;
+            view.done(&deed, said);
+        }
+        if std::mem::take(&mut is_new) {
+            screen.draw(&view)?;
+        }
         if let Some(signal) = interrupts.came() {
             return Ok(128 + signal);
         }
         if !event::poll(KEY_LIMIT)? {
             continue;
         }
+        is_new = true;
         let Event::Key(key) = event::read()? else { continue };
         let Some(key) = meant(key) else { continue };
         match view.press(key) {
             Step::Stay => {}
-            Step::Quit => return Ok(0),
-            Step::Do(deed) => {
-                view.said = Some(match deed.begin(dir, interrupts, tell.clone()) {
-                    Ok(()) => format!("{} ...", deed.name()),
-                    Err(error) => format!("{}: {error}", deed.name()),
-                });
+            Step::Quit => {
+                drop(screen);
+                for deed in view.doing() {
+                    progress::say(&format!("{} goes on", deed.name()));
+                }
+                return Ok(0);
             }
+            Step::Do(deed) => match deed.begin(dir, interrupts, tell.clone()) {
+                Ok(()) => view.said = Some(format!("{} ...", deed.name())),
+                Err(error) => {
+                    let said = format!("{}: {error}", deed.name());
+                    view.done(&deed, said);
+                }
+            },
         }
     }
 }
@@ -118,7 +140,11 @@ fn meant(key: KeyEvent) -> Option<Key> {
     }
     Some(match key.code {
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Key::End,
-        KeyCode::Char(_) if key.modifiers.contains(KeyModifiers::CONTROL) => return None,
+        KeyCode::Char(_)
+            if key.modifiers.intersects(KeyModifiers::CONTROL.union(KeyModifiers::ALT)) =>
+        {
+            return None;
+        }
         KeyCode::Char(letter) => Key::Letter(letter),
         KeyCode::Down => Key::Down,
         KeyCode::Up => Key::Up,

@@ -3,6 +3,7 @@
 use super::columns::{Column, JOBS, NODES, PROCESSES};
 use super::data::Picture;
 use crate::cluster::listing::{list, word};
+use crate::tables::printable;
 use serde_json::Value;
 
 /// The longest filter, in characters.
@@ -73,22 +74,31 @@ impl Table {
     fn identity(self, item: &Value) -> String {
         match self {
             Self::Nodes => word(item, "name"),
-            Self::Jobs => name_of(item),
+            Self::Jobs => word(item, name_key(item)),
             Self::Processes => word(item, "pid"),
         }
     }
 }
 
-/// The name by which a job is told from all others.
-fn name_of(job: &Value) -> String {
-    let key = if job["id"].is_string() { "id" } else { "name" };
-    word(job, key)
+/// By which a job is told from all others.
+fn name_key(job: &Value) -> &'static str {
+    if job["id"].is_string() { "id" } else { "name" }
+}
+
+/// That name, for a command.
+fn exact_name(job: &Value) -> Option<String> {
+    exact(job, name_key(job))
+}
+
+/// A text, where it is shown as it is.
+fn exact(item: &Value, key: &str) -> Option<String> {
+    item[key].as_str().filter(|text| printable(text) == *text).map(str::to_owned)
 }
 
 /// How a table is looked at.
 #[derive(Debug, Clone, Default)]
 pub struct Look {
-    /// The item that is selected.
+    /// The item that is selected; `None`: there was none yet.
     selected: Option<String>,
     /// The column that it is sorted by; `None`: as listed.
     pub sorted_by: Option<usize>,
@@ -105,8 +115,8 @@ pub enum Mode {
     Tables,
     /// A filter is typed.
     Filter,
-    /// Whether it is meant is asked.
-    Asked(Deed),
+    /// Whether it is meant that this member goes is asked.
+    Asked { node: String },
     /// All about one item, from that line on.
     Details(u16),
 }
@@ -124,6 +134,10 @@ pub struct View {
     pub mode: Mode,
     /// What something that was done has come to.
     pub said: Option<String>,
+    /// What is under way.
+    doing: Vec<Deed>,
+    /// Whether there are colours.
+    pub has_colours: bool,
 }
 
 impl Default for View {
@@ -135,6 +149,8 @@ impl Default for View {
             table: Table::Jobs,
             mode: Mode::default(),
             said: None,
+            doing: Vec::new(),
+            has_colours: true,
         }
     }
 }
@@ -142,13 +158,33 @@ impl Default for View {
 impl View {
     /// Of this picture.
     pub fn of(picture: Picture) -> Self {
-        Self { picture: Some(picture), ..Self::default() }
+        let mut view = Self::default();
+        view.show(picture);
+        view
     }
 
     /// A newer picture.
     pub fn show(&mut self, picture: Picture) {
         self.picture = Some(picture);
         self.problem = None;
+        // The first one is selected, and stays so wherever it stands later on.
+        for table in [Table::Nodes, Table::Jobs, Table::Processes] {
+            if self.look(table).selected.is_none() {
+                let first = self.shown(table).first().map(|item| table.identity(item));
+                self.looks[table as usize].selected = first;
+            }
+        }
+    }
+
+    /// Something has come to an end; what it has come to.
+    pub fn done(&mut self, deed: &Deed, said: String) {
+        self.doing.retain(|doing| doing != deed);
+        self.said = Some(said);
+    }
+
+    /// What is under way.
+    pub fn doing(&self) -> &[Deed] {
+        &self.doing
     }
 
     /// The newest picture.
@@ -184,21 +220,22 @@ impl View {
             wanted.is_empty() || cells.any(|cell| cell.to_lowercase().contains(&wanted))
         };
         let mut items: Vec<&Value> = self.all(table).iter().filter(has_it).collect();
-        if let Some(column) = look.sorted_by.and_then(|by| table.columns().get(by)) {
-            items.sort_by(|a, b| (column.rank)(a).order(&(column.rank)(b)));
-        }
-        if look.reversed {
-            items.reverse();
+        match look.sorted_by.and_then(|by| table.columns().get(by)) {
+            Some(column) => items.sort_by(|a, b| {
+                let (a, b) = ((column.rank)(a), (column.rank)(b));
+                a.order(&b, look.reversed)
+            }),
+            None if look.reversed => items.reverse(),
+            None => {}
         }
         items
     }
 
-    /// Which of the items that a table shows is selected: the first one where that one is gone.
+    /// Which of the items that a table shows is selected; `None`: it is gone, or not shown.
     pub fn selected(&self, table: Table) -> Option<usize> {
         let shown = self.shown(table);
         let wanted = self.look(table).selected.as_ref();
-        let found = shown.iter().position(|item| Some(&table.identity(item)) == wanted);
-        found.or((!shown.is_empty()).then_some(0))
+        shown.iter().position(|item| Some(&table.identity(item)) == wanted)
     }
 
     /// The item that is selected in a table.
@@ -219,9 +256,9 @@ impl View {
         match std::mem::take(&mut self.mode) {
             Mode::Tables => return self.press_in_tables(key),
             Mode::Filter => self.press_in_filter(key),
-            Mode::Asked(deed) => {
+            Mode::Asked { node } => {
                 if matches!(key, Key::Letter('y' | 'Y')) {
-                    return Step::Do(deed);
+                    return self.begin(Deed::Leave { node });
                 }
                 self.said = Some("nothing was done".to_owned());
             }
@@ -254,22 +291,32 @@ impl View {
             Key::Enter | Key::Letter('d') if self.item(self.table).is_some() => {
                 self.mode = Mode::Details(0);
             }
-            Key::Letter('c') => match self.job().map(name_of) {
-                Some(job) => return Step::Do(Deed::Checkpoint { job }),
-                None => self.said = Some("there is no job".to_owned()),
+            Key::Letter('c') => match self.job().and_then(exact_name) {
+                Some(job) => return self.begin(Deed::Checkpoint { job }),
+                None => self.said = Some("no job is selected".to_owned()),
             },
-            Key::Letter('l') => match self.item(Table::Nodes) {
-                Some(node) if self.table == Table::Nodes => {
-                    self.mode = Mode::Asked(Deed::Leave { node: word(node, "name") });
+            Key::Letter('l') => {
+                match self.item(Table::Nodes).and_then(|node| exact(node, "name")) {
+                    Some(node) if self.table == Table::Nodes => self.mode = Mode::Asked { node },
+                    _ => {
+                        self.said =
+                            Some("Tab leads to the nodes; select one that is to leave".to_owned())
+                    }
                 }
-                _ => {
-                    self.said =
-                        Some("Tab leads to the nodes; select one that is to leave".to_owned())
-                }
-            },
+            }
             _ => {}
         }
         Step::Stay
+    }
+
+    /// Something is to be done, unless it is being done.
+    fn begin(&mut self, deed: Deed) -> Step {
+        if self.doing.contains(&deed) {
+            self.said = Some(format!("{} is under way already", deed.name()));
+            return Step::Stay;
+        }
+        self.doing.push(deed.clone());
+        Step::Do(deed)
     }
 
     fn press_in_filter(&mut self, key: Key) {
@@ -287,7 +334,8 @@ impl View {
     /// Another item of the table.
     fn select(&mut self, by: isize) {
         let shown = self.shown(self.table);
-        let at = self.selected(self.table).unwrap_or(0).saturating_add_signed(by);
+        // One that is gone is followed by the first.
+        let at = self.selected(self.table).map_or(0, |at| at.saturating_add_signed(by));
         let item = shown.get(at.min(shown.len().saturating_sub(1)));
         let identity = item.map(|item| self.table.identity(item));
         self.look_mut().selected = identity;
@@ -337,10 +385,31 @@ mod tests {
         assert_eq!(press(&mut view, "c"), Step::Do(Deed::Checkpoint { job: job.clone() }));
         // Also while its processes are looked at, and when it stands elsewhere.
         view.press(Key::Table);
+        view.done(&Deed::Checkpoint { job: job.clone() }, "done".to_owned());
         view.show(Picture { jobs: vec![json!({"id": job, "name": "fold"})], ..Picture::default() });
         assert_eq!(press(&mut view, "c"), Step::Do(Deed::Checkpoint { job }));
-        view.show(Picture::default());
+        view.done(&Deed::Checkpoint { job: "fold-2".to_owned() }, "done".to_owned());
+        // Not another one when it is gone.
+        let other = vec![json!({"id": "fold-1", "name": "fold"})];
+        view.show(Picture { jobs: other, ..Picture::default() });
         assert_eq!((press(&mut view, "c"), view.said.is_some()), (Step::Stay, true));
+    }
+
+    #[test]
+    fn nothing_is_done_twice_at_a_time() {
+        let mut view = view();
+        let deed = Deed::Checkpoint { job: "fold-1".to_owned() };
+        assert_eq!(press(&mut view, "c"), Step::Do(deed.clone()));
+        assert_eq!((press(&mut view, "cc"), view.doing().len()), (Step::Stay, 1));
+        view.done(&deed, "done".to_owned());
+        assert_eq!(press(&mut view, "c"), Step::Do(deed));
+        // No name is an option, or shown otherwise than it is.
+        view.show(Picture {
+            jobs: vec![json!({"id": "fold-1\u{1b}", "name": "x"})],
+            ..Picture::default()
+        });
+        view.press(Key::Down);
+        assert_eq!(press(&mut view, "c"), Step::Stay);
     }
 
     #[test]
@@ -367,6 +436,9 @@ mod tests {
             press(&mut view, "s");
         }
         assert_eq!(names(&view, Table::Nodes), ["b", "a", "c"]);
+        press(&mut view, "r");
+        assert_eq!(names(&view, Table::Nodes), ["a", "b", "c"]);
+        press(&mut view, "r");
         for _ in load..NODES.len() - 1 {
             press(&mut view, "s");
         }

@@ -1,42 +1,35 @@
 //! How far a restart is, by the memory that its processes have.
 
-use super::Begin;
-use crate::progress::Line;
-use crate::text;
+use super::{Begin, Session};
+use crate::{progress, text};
 
 /// The memory of a job that is brought back. What it has told is taken away when it is dropped.
 pub(super) struct Filling {
-    /// What the checkpoint has of it, in bytes; `None`: nothing is brought back.
+    /// What the checkpoint has of it, in bytes; `None`: nothing is told.
     whole: Option<u64>,
-    line: Line,
 }
 
 impl Filling {
-    pub(super) fn of(begin: &Begin) -> Self {
-        let whole = match begin {
-            Begin::Restore(_, record) => Some(record.summary.bytes),
-            Begin::Launch(_) | Begin::Adopt(_) => None,
+    pub(super) fn of(session: &Session<'_>) -> Self {
+        let whole = match &session.begin {
+            Begin::Restore(_, record) if session.loud => Some(record.summary.bytes),
+            Begin::Restore(..) | Begin::Launch(_) | Begin::Adopt(_) => None,
         };
-        Self { whole, line: Line::default() }
+        Self { whole }
     }
 
     /// Tells how much is there.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn tell(&self) {
         let Some(whole) = self.whole else { return };
         let there = resident(std::process::id() as i32).min(whole);
         let (there, whole) = (text::size(there), text::size(whole));
-        self.line.show(&format!("restarting: {there} of {whole} are in memory"));
-    }
-
-    /// Takes it away, for other lines.
-    pub(super) fn clear(&mut self) {
-        self.line.clear();
+        progress::show(&format!("restarting: {there} of {whole} are in memory"));
     }
 }
 
 impl Drop for Filling {
     fn drop(&mut self) {
-        self.clear();
+        progress::clear();
     }
 }
 

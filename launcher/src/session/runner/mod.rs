@@ -47,6 +47,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
 /// How a session begins.
 #[derive(Debug, Clone)]
@@ -192,17 +193,17 @@ impl Early {
         });
         tokio::pin!(begun);
         let lives_on = matches!(session.begin, Begin::Adopt(_));
-        let mut filling = Filling::of(&session.begin);
+        let filling = Filling::of(session);
         let mut seconds =
             tokio::time::interval_at((Instant::now() + progress::SECOND).into(), progress::SECOND);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             tokio::select! {
                 _ = seconds.tick() => filling.tell(),
                 // What a restart waits for is said while it waits; all else is for the job that runs.
                 Some(event) = agent_events.recv(), if self.first.is_none() => match event {
                     AgentEvent::Warning { text } => {
-                        filling.clear();
-                        eprintln!("ckptd: warning: {text}");
+                        progress::say(&format!("warning: {text}"));
                         self.said.push(text);
                     }
                     other => self.first = Some(other),

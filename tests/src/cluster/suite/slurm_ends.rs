@@ -78,7 +78,7 @@ fn suspended(stage: &Stage) -> Result<(), Failure> {
 }
 
 /// How often each job has to have been suspended.
-const TURNS: u32 = 3;
+const TURNS: u32 = 2;
 
 fn gang(stage: &Stage) -> Result<(), Failure> {
     let Some(slurm) = Slurm::start_sharing(&stage.ckptd, 3, Sharing::Gang)? else { return Ok(()) };

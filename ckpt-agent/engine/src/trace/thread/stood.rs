@@ -19,8 +19,9 @@ const INFORMATION: usize = 88;
 const FIRST_ARGUMENT: usize = 32;
 
 /// The call in which a thread was that has been seen asleep and now stands. The kernel has moved the program counter to the
-/// instruction that made it, or has answered with EINTR, over the first argument. `None`: it was in none, or a kernel before
-/// Linux 5.3 does not tell.
+/// instruction that made it, or has answered with EINTR, over the first argument. That EINTR is the stop's: after a signal's,
+/// the handler would have run first, and the thread have got on. `None`: it was in none, or a kernel before Linux 5.3 does not
+/// tell.
 pub(super) fn call(tid: i32, registers: &Registers) -> Option<CallInProgress> {
     let first = first_argument(tid)?;
     let at = Current::program_counter(registers);
@@ -57,7 +58,7 @@ fn first_argument(tid: i32) -> Option<u64> {
     Some(u64::from_ne_bytes(argument))
 }
 
-/// The four bytes at an address, which a tracer may read whatever /proc shows.
+/// The four bytes at an address. Whoever may trace a process may read them, whatever /proc shows (process_vm_readv(2)).
 fn instruction(tid: i32, at: u64) -> Option<[u8; 4]> {
     let mut bytes = [0; 4];
     let there = RemoteIoVec { base: usize::try_from(at).ok()?, len: bytes.len() };
