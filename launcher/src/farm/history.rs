@@ -81,6 +81,11 @@ impl History {
     fn entry(&mut self, at_ms: u64, entry: Entry) {
         match entry {
             Entry::Failed(tried) | Entry::Ended(tried) => {
+                if tried.attempt == 0 {
+                    // It was cancelled before it was tried.
+                    self.failed.insert(tried.task, tried.verdict);
+                    return;
+                }
                 if !self.seen.insert((tried.task, tried.attempt)) {
                     return;
                 }
@@ -111,6 +116,7 @@ impl History {
                 self.failed.clear();
                 self.skipped.clear();
             }
+            Entry::Retried { task } => _ = self.failed.remove(&task),
         }
     }
 }

@@ -43,6 +43,17 @@ impl Farm {
         }
     }
 
+    /// Those that could not be brought back.
+    pub fn stuck(&self) -> impl Iterator<Item = Task> + '_ {
+        self.stuck.iter().copied()
+    }
+
+    /// How many run at a time.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.settings.slots
+    }
+
     /// Whether it is being brought to its end, so that nothing comes of what somebody wants of a task.
     #[must_use]
     pub fn is_ending(&self) -> bool {

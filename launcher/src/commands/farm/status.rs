@@ -1,7 +1,7 @@
 //! `ckptd farm status`.
 
 use super::names::Names;
-use super::{Context, print, print_json};
+use super::{Context, open, print, print_json, tasks};
 use crate::cli::ListArguments;
 use crate::failure::Failure;
 use crate::farm::{self, FarmFolder, History};
@@ -23,8 +23,22 @@ struct Kind {
     mean_seconds: Option<f64>,
 }
 
-pub fn perform(context: &Context, wanted: &str, list: &ListArguments) -> Result<(), Failure> {
-    let folder = FarmFolder::find(&context.state, wanted)?;
+pub fn perform(
+    context: &Context,
+    wanted: Option<&str>,
+    farm: &str,
+    list: &ListArguments,
+) -> Result<(), Failure> {
+    let folder = match wanted {
+        None => return tasks::all(&open::find(context, farm)?, list),
+        Some(word) => match word.parse() {
+            Ok(task) => return tasks::one(&open::find(context, farm)?, Task(task), list),
+            Err(_) => FarmFolder::find(&context.state, word)?,
+        },
+    };
+    if folder.record().open.is_some() {
+        return tasks::all(&folder, list);
+    }
     let history = farm::history(&folder)?;
     let names = Names::of(&folder)?;
     let mut kinds: Vec<Kind> = names
