@@ -191,8 +191,18 @@ pub struct StartArguments {
     #[arg(long, value_name = "TIME", value_parser = CheckpointSetting::from_str)]
     pub checkpoint: Option<CheckpointSetting>,
     /// How long the farm waits in the background where there is nothing to do [default: 60].
-    #[arg(long, value_name = "TIME", value_parser = time_span)]
+    #[arg(long, value_name = "TIME", value_parser = idle_time)]
     pub idle: Option<Duration>,
+}
+
+/// The longest time that a farm may wait for tasks, in seconds.
+const LONGEST_IDLE: f64 = 366.0 * 86_400.0;
+
+fn idle_time(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        seconds if (0.0..=LONGEST_IDLE).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("must be a year at most".to_owned()),
+    }
 }
 
 /// What farm run takes.

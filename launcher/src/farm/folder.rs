@@ -117,6 +117,11 @@ impl Draft {
             remove_left(&path);
             match builder.create(&path) {
                 Ok(()) => match lock(&path, &name) {
+                    // Another one has taken it for what was left, and completed it meanwhile.
+                    Ok(_) if path.join(RECORD).exists() && asked.is_some() => {
+                        return Err(FarmError::NameTaken(name));
+                    }
+                    Ok(_) if path.join(RECORD).exists() => {}
                     Ok(_lock) => return Ok(Self { path, name, _lock }),
                     // Another one was about to make it, and has taken this for what was left.
                     Err(_) if asked.is_some() => return Err(FarmError::NameTaken(name)),
