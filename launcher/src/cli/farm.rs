@@ -10,6 +10,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// The farm that is meant where none is named.
+pub const USUAL_FARM: &str = "farm";
+
 /// What is done with many tasks.
 #[derive(Debug, Subcommand)]
 pub enum FarmCommand {
@@ -67,14 +70,14 @@ Examples:
     /// End a farm, with a last checkpoint of each task that runs. The next submit, or 'ckptd farm start', goes on.
     Stop {
         /// The farm.
-        #[arg(default_value = crate::farm::USUAL)]
+        #[arg(default_value = USUAL_FARM)]
         farm: String,
     },
     /// Wait until tasks of a farm have ended. Exit status: that of the one task; of several, or of all, how many have not ended
     /// with status 0, 101 for more than 100.
     Wait {
         /// The farm.
-        #[arg(long, value_name = "NAME", default_value = crate::farm::USUAL)]
+        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
         farm: String,
         /// The tasks [default: all that there are].
         #[arg(value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
@@ -83,7 +86,7 @@ Examples:
     /// End tasks of a farm, or take them out of its queue. One that runs gets SIGTERM, and SIGKILL 5 seconds later.
     Cancel {
         /// The farm.
-        #[arg(long, value_name = "NAME", default_value = crate::farm::USUAL)]
+        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
         farm: String,
         /// The tasks.
         #[arg(value_name = "ID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
@@ -92,7 +95,7 @@ Examples:
     /// Run tasks of a farm again that have not ended with status 0, or were cancelled.
     Retry {
         /// The farm.
-        #[arg(long, value_name = "NAME", default_value = crate::farm::USUAL)]
+        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
         farm: String,
         /// The tasks.
         #[arg(value_name = "ID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
@@ -102,7 +105,7 @@ Examples:
     /// each.
     Logs {
         /// The farm.
-        #[arg(long, value_name = "NAME", default_value = crate::farm::USUAL)]
+        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
         farm: String,
         /// Go on until the task has ended.
         #[arg(long, short)]
@@ -119,9 +122,9 @@ Examples:
         /// The run, or the farm; or a task's number [default: the farm that --farm names].
         #[arg(value_name = "RUN|ID")]
         run: Option<String>,
-        /// The farm of the task.
-        #[arg(long, value_name = "NAME", default_value = crate::farm::USUAL)]
-        farm: String,
+        /// The farm of the task [default: farm].
+        #[arg(long, value_name = "NAME")]
+        farm: Option<String>,
         /// How it is shown.
         #[command(flatten)]
         list: ListArguments,
@@ -161,7 +164,7 @@ Examples:
 #[derive(Debug, Args)]
 pub struct SubmitArguments {
     /// The farm: letters, digits, '.', '_' and '-'.
-    #[arg(long, value_name = "NAME", default_value = crate::farm::USUAL)]
+    #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
     pub farm: String,
     /// With the first task of a farm: how many run at a time [default: the number of processors].
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -181,7 +184,7 @@ pub struct SubmitArguments {
 #[derive(Debug, Args)]
 pub struct StartArguments {
     /// The farm.
-    #[arg(value_name = "NAME", default_value = crate::farm::USUAL)]
+    #[arg(value_name = "NAME", default_value = USUAL_FARM)]
     pub farm: String,
     /// How many tasks run at a time [default: the number of processors].
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -32,7 +32,7 @@ pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
         }
         FarmCommand::Serve { folder } => farm::serve(folder),
         FarmCommand::Status { run, farm, list } => {
-            status::perform(context, run.as_deref(), &farm, &list).map(|()| 0)
+            status::perform(context, run.as_deref(), farm.as_deref(), &list).map(|()| 0)
         }
         FarmCommand::Ls(list) => ls(context, list).map(|()| 0),
         FarmCommand::Rm { runs } => rm(context, &runs).map(|()| 0),

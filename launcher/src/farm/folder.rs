@@ -358,13 +358,16 @@ impl FarmFolder {
         Ok(all)
     }
 
-    /// The run that is meant: by its name, or 'latest'.
+    /// The run that is meant: by its name, or 'latest', which is no open farm.
     ///
     /// # Errors
     /// Where there is none.
     pub fn find(state: &StateDir, wanted: &str) -> Result<Self, FarmError> {
         if wanted == LATEST {
-            let newest = Self::all(state, |_| {})?.pop();
+            // An open farm has no end to be gone on to.
+            let mut all = Self::all(state, |_| {})?;
+            all.retain(|run| run.record.open.is_none());
+            let newest = all.pop();
             return newest.ok_or_else(|| FarmError::Unknown(wanted.to_owned()));
         }
         check_name(wanted).map_err(|_| FarmError::Unknown(wanted.to_owned()))?;

@@ -5,6 +5,7 @@
 //! kill loses nothing, a loss of power what the last seconds have brought.
 
 use super::FarmError;
+use super::limits::{LONGEST_LINE, MOST_ENDS};
 use super::line::Line;
 use super::results::{line_of, words};
 use super::syncing::{NotSynced, Synced, Syncing};
@@ -26,11 +27,6 @@ pub const RESULTS: &str = "results.jsonl";
 const FORMAT: u32 = 1;
 /// How long what is written may not be durable.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-
-/// The longest line of a journal, in bytes.
-const LONGEST: u64 = 256;
-/// The most ends of tries that a journal has room for.
-pub const MOST_ENDS: u64 = coordinator::MAX_LOG / LONGEST;
 
 /// Refuses so many tries that their ends have no room.
 ///
@@ -125,7 +121,7 @@ pub fn reopen(path: &Path, tasks: u32, retries: u32) -> Result<(), FarmError> {
     let length = fs::metadata(path).map_err(FarmError::io("read", path))?.len();
     let right = read(path)?.right;
     let lines = u64::from(tasks.saturating_sub(right)) * (u64::from(retries) + 1);
-    if length + lines * LONGEST > coordinator::MAX_LOG {
+    if length + lines * LONGEST_LINE > coordinator::MAX_LOG {
         let reason = "it has no room for so many more tries; take a new run for what is left";
         return Err(FarmError::Journal { path: path.to_owned(), reason: reason.to_owned() });
     }
@@ -458,7 +454,7 @@ mod tests {
         let (mut journal, _) = open_journal(&path, &line).unwrap();
         let one = journal.length();
         journal.append(&line).unwrap();
-        assert!(journal.length() - one <= LONGEST, "{one}");
+        assert!(journal.length() - one <= LONGEST_LINE, "{one}");
         assert!(check_tries(500_000, 1).is_ok() && check_tries(0, u32::MAX).is_err());
         let refused = check_tries(500_000, 2).unwrap_err().to_string();
         assert!(refused.contains("at most 1 retries each"), "{refused}");

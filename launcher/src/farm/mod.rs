@@ -10,12 +10,14 @@
 //! - `history`: the journal between the parts of a run.
 //! - `guard`: the process that the user has started; it looks after the one that starts the tasks.
 //! - `worker`: that one.
+//! - `limits`: how much a run may have.
 //! - `open`: a farm whose tasks are submitted one by one.
 
 mod folder;
 mod guard;
 mod history;
 mod journal;
+mod limits;
 mod line;
 mod open;
 mod quoting;
@@ -31,8 +33,7 @@ pub use guard::{Charge, run as guard};
 pub use history::{History, Part, Span, history, reopen};
 pub use journal::{check_results, check_tries};
 pub use open::{
-    Ends, Gate, Reply, Request, RunningTask, Submission, USUAL, ask, begin, serve, submit,
-    until_gone,
+    Ends, Gate, Reply, Request, RunningTask, Submission, ask, begin, serve, submit, until_gone,
 };
 pub use results::{outcome, status, words};
 pub use tasks::{Collected, Tasks, collect};

@@ -2,6 +2,7 @@
 //! its spool.
 
 use super::FarmError;
+use super::limits::MOST_TASKS;
 use super::open::{Spool, Submission};
 use super::template::Combined;
 use super::workflow::{Step, Steps};
@@ -14,8 +15,6 @@ use std::path::Path;
 
 /// The file's name in the run's folder.
 pub const TASKS: &str = "tasks";
-/// The most tasks of a run: of so many the journal stays within its limit.
-pub const MOST: u32 = 500_000;
 /// The longest command: the kernel takes no longer argument (MAX_ARG_STRLEN, execve(2)).
 const LONGEST: usize = 128 * 1024 - 1;
 
@@ -34,7 +33,7 @@ pub enum Collected {
 /// Where they can't be read, are none, or can't be written.
 pub fn collect(words: &[OsString], folder: &Path) -> Result<Collected, FarmError> {
     let mut writer = Writer::new(folder)?;
-    if let Some(combined) = Combined::of(words, MOST.into())? {
+    if let Some(combined) = Combined::of(words, MOST_TASKS.into())? {
         combined.each(|command| writer.add(command))?;
         return writer.finish();
     }
@@ -93,7 +92,7 @@ impl Writer {
     pub fn add(&mut self, command: &[u8]) -> Result<(), FarmError> {
         self.number += 1;
         let bad = |reason| FarmError::BadTask { number: self.number.into(), reason };
-        if self.number > MOST {
+        if self.number > MOST_TASKS {
             return Err(bad("a run has 500,000 at most"));
         }
         if command.len() > LONGEST {

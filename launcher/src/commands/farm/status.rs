@@ -2,7 +2,7 @@
 
 use super::names::Names;
 use super::{Context, open, print, print_json, tasks};
-use crate::cli::ListArguments;
+use crate::cli::{ListArguments, USUAL_FARM};
 use crate::failure::Failure;
 use crate::farm::{self, FarmFolder, History};
 use crate::tables::{printable, table};
@@ -26,14 +26,19 @@ struct Kind {
 pub fn perform(
     context: &Context,
     wanted: Option<&str>,
-    farm: &str,
+    farm: Option<&str>,
     list: &ListArguments,
 ) -> Result<(), Failure> {
     let folder = match wanted {
-        None => return tasks::all(&open::find(context, farm)?, list),
-        Some(word) => match word.parse() {
-            Ok(task) => return tasks::one(&open::find(context, farm)?, Task(task), list),
-            Err(_) => FarmFolder::find(&context.state, word)?,
+        None => open::find(context, farm.unwrap_or(USUAL_FARM))?,
+        Some(word) => match (word.parse(), FarmFolder::find(&context.state, word)) {
+            // A run may be called by a number, too.
+            (Ok(_), Ok(run)) if farm.is_none() => run,
+            (Ok(task), _) => {
+                let folder = open::find(context, farm.unwrap_or(USUAL_FARM))?;
+                return tasks::one(&folder, Task(task), list);
+            }
+            (Err(_), run) => run?,
         },
     };
     if folder.record().open.is_some() {

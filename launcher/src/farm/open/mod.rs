@@ -20,6 +20,3 @@ pub use reach::{ask, begin, serve, until_gone};
 pub use request::{MAX_REQUEST, Reply, Request, RunningTask, SOCKET};
 pub use spool::{Spool, submit};
 pub use submission::Submission;
-
-/// The farm that is meant where none is named.
-pub const USUAL: &str = "farm";

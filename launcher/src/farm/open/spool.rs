@@ -8,7 +8,7 @@
 use super::gate::Gate;
 use super::submission::{Submission, damaged};
 use crate::farm::FarmError;
-use crate::farm::tasks::{MOST, TASKS};
+use crate::farm::limits::{MOST_ENDS, MOST_TASKS};
 use ckptd_farm::{Limits, Task};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -16,6 +16,8 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The words of all.
+const WORDS: &str = "tasks";
 /// What holds for each task.
 const INDEX: &str = "index";
 /// The environments of tasks, each by its hash.
@@ -25,7 +27,7 @@ const ENTRY: usize = 48;
 /// The most bytes that a farm keeps of its tasks.
 const MOST_BYTES: u64 = 4 << 30;
 /// The most tries of all tasks: half of what the journal has room for, so that there is some for those that are to be run again.
-const MOST_TRIES: u64 = crate::farm::journal::MOST_ENDS / 2;
+const MOST_TRIES: u64 = MOST_ENDS / 2;
 /// What stands for a limit that is not given.
 const NONE: u64 = u64::MAX;
 
@@ -97,7 +99,7 @@ impl Spool {
     /// # Errors
     /// Where it can't be made.
     pub fn create(folder: &Path) -> Result<(), FarmError> {
-        for name in [TASKS, INDEX] {
+        for name in [WORDS, INDEX] {
             let path = folder.join(name);
             let made = File::options().write(true).create_new(true).mode(0o600).open(&path);
             made.and_then(|file| file.sync_all()).map_err(FarmError::io("create", &path))?;
@@ -117,7 +119,7 @@ impl Spool {
             options.read(true).write(true);
             options.open(&path).map_err(FarmError::io("open", path))
         };
-        let (tasks, index) = (open(TASKS)?, open(INDEX)?);
+        let (tasks, index) = (open(WORDS)?, open(INDEX)?);
         let mut spool = Self { folder: folder.to_owned(), tasks, index, number: 0 };
         spool.number = spool.whole().map_err(FarmError::io("read", folder.join(INDEX)))?;
         Ok(spool)
@@ -134,7 +136,7 @@ impl Spool {
     /// How many entries the index has that are whole.
     fn whole(&self) -> io::Result<u32> {
         let mut number = self.index.metadata()?.len() / ENTRY as u64;
-        if number > u64::from(MOST) {
+        if number > u64::from(MOST_TASKS) {
             return Err(damaged());
         }
         while number > 0 && self.words(Task(number as u32)).is_err() {
@@ -240,7 +242,7 @@ impl Spool {
         let bad = |reason| FarmError::BadTask { number: number.into(), reason };
         let written =
             submission.write().ok_or_else(|| bad("its words or its environment exceed 2 MiB"))?;
-        if number > MOST {
+        if number > MOST_TASKS {
             return Err(bad("a farm has 500,000 at most; '--farm NAME' begins another one"));
         }
         let failed = FarmError::io("write", &self.folder);
@@ -258,8 +260,12 @@ impl Spool {
             return Err(bad("the farm has no room for it; '--farm NAME' begins another one"));
         }
         let put = || -> io::Result<()> {
-            if !is_known {
-                protocol::durable::replace(&environment, &written.environment)?;
+            match is_known {
+                false => protocol::durable::replace(&environment, &written.environment)?,
+                // Whoever has written it may have been killed before its name was durable.
+                true => {
+                    protocol::durable::sync_folder(&File::open(self.folder.join(ENVIRONMENTS))?)?
+                }
             }
             self.tasks.set_len(last.end)?;
             self.index.set_len(u64::from(self.number) * ENTRY as u64)?;
@@ -325,7 +331,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         Spool::create(dir.path()).unwrap();
         submit(dir.path(), &submission("one"), Limits::default()).unwrap();
-        let (tasks, index) = (dir.path().join(TASKS), dir.path().join(INDEX));
+        let (tasks, index) = (dir.path().join(WORDS), dir.path().join(INDEX));
         let before = (fs::read(&tasks).unwrap(), fs::read(&index).unwrap());
         submit(dir.path(), &submission("two"), Limits::default()).unwrap();
         let after = (fs::read(&tasks).unwrap(), fs::read(&index).unwrap());

@@ -271,8 +271,8 @@ pub fn stopped(stage: &Stage) -> Result<(), Failure> {
 
 /// Many at once, of which one begins the farm: each has a number of its own, and ends once.
 pub fn at_once(stage: &Stage) -> Result<(), Failure> {
-    const PROCESSES: u32 = 8;
-    const EACH: u32 = 25;
+    const PROCESSES: u32 = 40;
+    const EACH: u32 = 5;
     let ckptd = stage.ckptd().display().to_string();
     let script = format!(
         "i=0; while [ $i -lt {EACH} ]; do i=$((i+1)); \
