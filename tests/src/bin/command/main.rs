@@ -102,6 +102,7 @@ const CASES: &[(&str, Case)] = &[
     ("farm-submitted-and-cancelled", submitted::cancelled),
     ("farm-submitted-and-retried", submitted::retried),
     ("farm-submitted-and-killed", submitted::killed),
+    ("farm-submitted-and-killed-often", submitted::killed_often),
     ("farm-submitted-and-stopped", submitted::stopped),
     ("farm-submitted-at-once", submitted::at_once),
     ("farm-submitted-at-the-end", submitted::at_the_end),

@@ -1,5 +1,6 @@
 //! Tasks that are submitted to a farm one by one.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -242,6 +243,58 @@ pub fn killed(stage: &Stage) -> Result<(), Failure> {
     expect(runs == 12, || format!("{runs} runs of 12 tasks"))?;
     expect(open.state(1)?["restored"] == true, || "it was not brought back".to_owned())?;
     expect(open.farm.results()?.len() == 14, || "a result is missing".to_owned())?;
+    open.end()
+}
+
+/// Kills at many moments while tasks are submitted, of everything or of the farm alone: each that was told of ends once, and
+/// none is run again once its end is recorded.
+pub fn killed_often(stage: &Stage) -> Result<(), Failure> {
+    let open = Open::start(stage, &["--jobs", "4", "--idle", "0.1"])?;
+    let runs = stage.home.join("runs");
+    own(fs::create_dir(&runs).and_then(|()| stage.account.give(&runs)))?;
+    let times = |task: u64| fs::read(runs.join(task.to_string())).map_or(0, |runs| runs.len());
+    let script = "while :; do $0 farm submit --farm f sh -c 'echo >> runs/$CKPTD_FARM_TASK; sleep 0.02'; done";
+    let ckptd = stage.ckptd().display().to_string();
+    let mark = stage.home.display().to_string();
+    let mut told: BTreeSet<u64> = BTreeSet::new();
+    let mut ended: BTreeMap<u64, usize> = BTreeMap::new();
+    for round in 0..14u64 {
+        let mut command = stage.alone(&["sh", "-c", script, &ckptd]);
+        command.current_dir(&stage.home).env("CKPTD_DIR", stage.home.join("state"));
+        let submits = Running::start(command)?;
+        std::thread::sleep(Duration::from_millis(150 + round * 67 % 250));
+        if round % 2 == 1 {
+            let is_farm = |pid: &i32| {
+                fs::read(format!("/proc/{pid}/cmdline"))
+                    .is_ok_and(|line| line.starts_with(b"ckptd\0farm\0"))
+            };
+            let farm = processes::marked(&mark).into_iter().filter(is_farm);
+            processes::kill(&farm.collect::<Vec<_>>());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        processes::kill(&processes::marked(&mark));
+        for line in submits.finish()?.out.lines() {
+            let task = line.parse().map_err(|_| Failure(format!("no number: {line:?}")))?;
+            expect(told.insert(task), || format!("two tasks have the number {task}"))?;
+        }
+        stage.expect_gone()?;
+        if open.farm.results.join("results.jsonl").exists() {
+            for task in open.farm.results()?.into_keys() {
+                let before = *ended.entry(task).or_insert_with(|| times(task));
+                expect(times(task) == before, || format!("task {task} was run again"))?;
+            }
+        }
+    }
+    let last = u64::from(open.submit(&["true"])?);
+    open.call("wait", &[], 0)?;
+    let results = open.farm.results()?;
+    expect(results.len() as u64 == last && told.len() > 50, || {
+        format!("{} results", results.len())
+    })?;
+    for task in told {
+        let again = ended.get(&task).is_some_and(|before| times(task) != *before);
+        expect(!again && times(task) > 0, || format!("task {task} was run {} times", times(task)))?;
+    }
     open.end()
 }
 
