@@ -151,6 +151,13 @@ mod tests {
         old.take(&Line::Ended { at_ms: 2100, entry: Entry::Reopened });
         old.take(&Line::Part { at_ms: 3000, slots: 4 });
         assert!(old.failed.is_empty() && old.skipped.is_empty());
+        let cancelled = Try { task: Task(3), attempt: 0, verdict: Verdict::Cancelled, ..tried };
+        for _ in 0..2 {
+            old.take(&Line::Ended { at_ms: 3100, entry: Entry::Ended(cancelled) });
+            assert_eq!((old.failed.len(), old.spans.len()), (1, 2));
+            old.take(&Line::Ended { at_ms: 3200, entry: Entry::Retried { task: Task(3) } });
+            assert!(old.failed.is_empty());
+        }
         assert_eq!(old.parts[1], Part { from_ms: 3000, to_ms: 3000, slots: 4 });
     }
 }

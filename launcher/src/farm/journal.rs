@@ -439,6 +439,34 @@ impl Failed {
 mod tests {
     use super::*;
 
+    /// Of a task that was run again the last end counts; that of one that has ended right stays.
+    #[test]
+    fn what_was_run_again_ends_once() {
+        let end = |task, attempt, verdict| {
+            let tried = Try { task: Task(task), attempt, verdict, took_ms: 0, restored: false };
+            Line::Ended { at_ms: 0, entry: Entry::Ended(tried) }
+        };
+        let retried = |task| Line::Ended { at_ms: 0, entry: Entry::Retried { task: Task(task) } };
+        let lines = [
+            end(1, 1, Verdict::Exited(1)),
+            end(2, 1, Verdict::Exited(0)),
+            end(3, 0, Verdict::Cancelled),
+            retried(1),
+            retried(2),
+            end(1, 2, Verdict::Exited(0)),
+            retried(3),
+        ];
+        assert_eq!(ends(&lines), [&lines[1], &lines[5]]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let opened = Line::Opened { format: FORMAT, tasks: 0 };
+        let (mut journal, _) = open_journal(&path, &opened).unwrap();
+        for line in &lines {
+            journal.append(line).unwrap();
+        }
+        assert_eq!(read(&path).unwrap(), Standing { right: 2, failed: 0, skipped: 0 });
+    }
+
     #[test]
     fn the_ends_of_all_tries_have_room() {
         let tried = Try {

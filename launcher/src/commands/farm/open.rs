@@ -73,11 +73,10 @@ pub fn submit(context: &Context, arguments: SubmitArguments) -> Result<(), Failu
         let (folder, is_new) = find_or_make(context, &farm, &settings, IDLE)?;
         let now = folder.record().settings.jobs;
         if let (false, Some(jobs)) = (is_new, jobs.filter(|_| now != jobs)) {
-            return Err(Failure::of(
-                format!("submit a task with --jobs {jobs}"),
-                format!(
-                    "the farm {farm} is there already; 'ckptd farm start --jobs {jobs} {farm}' changes that"
-                ),
+            // It may stand in a configuration file.
+            let way = format!("'ckptd farm start --jobs {jobs} {farm}' changes that");
+            farm::say(&format!(
+                "warning: --jobs {jobs} is for a new farm, and {farm} is there; {way}"
             ));
         }
         match farm::submit(folder.path(), &submission, limits) {
@@ -141,12 +140,17 @@ fn change(
 pub fn stop(context: &Context, name: &str) -> Result<(), Failure> {
     let folder = find(context, name)?;
     let since = Instant::now();
+    let mut was_running = false;
     loop {
+        was_running |= folder.is_running();
         match farm::ask(&folder, Request::Stop {})? {
             Some(Reply::Refused { reason }) => return Err(FarmError::Refused(reason).into()),
             Some(_) => return Ok(farm::until_gone(&folder)?),
             None if !folder.is_running() => {
-                farm::say(&format!("the farm {name} is not running"));
+                // One that has nothing to do may be gone before it has answered.
+                if !was_running {
+                    farm::say(&format!("the farm {name} is not running"));
+                }
                 return Ok(());
             }
             // It begins or ends.

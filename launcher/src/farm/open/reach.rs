@@ -155,12 +155,25 @@ pub fn until_gone(folder: &FarmFolder) -> Result<(), FarmError> {
     Ok(())
 }
 
+/// Closes what whoever has begun the farm had open beside its streams, such as a lock or a pipe that others wait for: nobody
+/// expects that to live on in the background.
+fn close_inherited() -> io::Result<()> {
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    let all: Vec<i32> = fs::read_dir("/proc/self/fd")?.flatten().filter_map(number).collect();
+    for fd in all.into_iter().filter(|fd| *fd > 2) {
+        // That of the listing is closed already.
+        let _ = nix::unistd::close(fd);
+    }
+    Ok(())
+}
+
 /// Is the guard of an open farm: in a session of its own, which nobody's terminal ends.
 ///
 /// # Errors
 /// As of any other run.
 pub fn serve(path: PathBuf) -> Result<u8, Failure> {
     nix::unistd::setsid().map_err(FarmError::process("begin a session"))?;
+    close_inherited().map_err(FarmError::process("close what was inherited"))?;
     let folder = FarmFolder::open(path)?;
     let settings: FarmSettings = folder.record().settings.clone();
     let resume = format!("ckptd farm start {}", folder.name());

@@ -135,12 +135,16 @@ pub fn exact(stage: &Stage) -> Result<(), Failure> {
     for (words, said) in [
         (&["farm", "run", "--resume", "f"][..], "'ckptd farm start f' goes on with it"),
         (&["farm", "wait"], "'ckptd farm submit' begins it"),
-        (&["farm", "submit", "--farm", "f", "--jobs", "3", "true"], "ckptd farm start --jobs 3 f"),
         (&["farm", "rm", "f"], "it is running"),
     ] {
         let refused = stage.output(words, "")?.expect(125)?;
         expect(refused.err.contains(said), || format!("{refused:?}"))?;
     }
+    let told = open.call("submit", &["--jobs", "3", "true"], 0)?;
+    expect(told.err.contains("'ckptd farm start --jobs 3 f' changes that"), || {
+        format!("{told:?}")
+    })?;
+    open.call("wait", &["6"], 0)?;
     open.end()?;
     stage.output(&["farm", "rm", "f"], "")?.expect(0).map(drop)
 }
@@ -301,6 +305,14 @@ pub fn killed_often(stage: &Stage) -> Result<(), Failure> {
 /// A stop takes last checkpoints, and nothing runs until somebody wants it.
 pub fn stopped(stage: &Stage) -> Result<(), Failure> {
     let open = Open::start(stage, &["--jobs", "1"])?;
+    let idle = stage.output(&["farm", "stop", "f"], "")?.expect(0)?;
+    expect(idle.err.is_empty(), || format!("{idle:?}"))?;
+    // Nobody waits for what is open in the shell that begins it.
+    let script = "exec 9> lock; flock -n 9 && \"$0\" farm start f && exec 9>&-; flock -n lock true";
+    let ckptd = stage.ckptd().display().to_string();
+    let mut command = stage.alone(&["sh", "-c", script, &ckptd]);
+    command.current_dir(&stage.home).env("CKPTD_DIR", stage.home.join("state"));
+    Running::start(command)?.finish()?.expect(0)?;
     open.submit(&["sh", "count.sh", "a", &LAST.to_string()])?;
     open.submit(&["sh", "-c", "exit 3"])?;
     open.farm.until_written("1.out", "a 10\n")?;
