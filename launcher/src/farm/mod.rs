@@ -123,7 +123,7 @@ pub enum FarmError {
         reason: String,
     },
     /// A worker does not answer.
-    #[error("ask the farm {name}: {source}; 'ckptd farm status {name}' shows how it stands")]
+    #[error("ask the farm {name}: {source}; 'ckptd farm status {name}' shows what is recorded")]
     Unanswered {
         /// The farm.
         name: String,

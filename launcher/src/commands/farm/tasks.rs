@@ -66,8 +66,12 @@ impl Known {
             is_running: folder.is_running(),
             names,
         };
-        if let Some(Reply::Status { running, stuck, jobs }) = farm::ask(folder, Request::Status {})?
-        {
+        let reply = farm::ask(folder, Request::Status {}).unwrap_or_else(|error| {
+            // What was recorded is known without it.
+            farm::say(&format!("warning: failed to {error}"));
+            None
+        });
+        if let Some(Reply::Status { running, stuck, jobs }) = reply {
             known.running = running.into_iter().map(|running| (running.task, running)).collect();
             known.stuck = stuck.into_iter().collect();
             known.jobs = Some(jobs);

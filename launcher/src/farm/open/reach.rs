@@ -54,7 +54,14 @@ pub fn ask(folder: &FarmFolder, request: Request) -> Result<Option<Reply>, FarmE
     match talk() {
         Ok(reply) => Ok(reply),
         Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(FarmError::Unanswered { name: folder.name().to_owned(), source: error }),
+        Err(error) => {
+            let is_late =
+                matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+            let late =
+                || format!("it has not answered for {} s, and may be stopped", PATIENCE.as_secs());
+            let source = if is_late { io::Error::other(late()) } else { error };
+            Err(FarmError::Unanswered { name: folder.name().to_owned(), source })
+        }
     }
 }
 
