@@ -17,6 +17,7 @@
 //! - `mpi`: run times of MPI, and what their launchers are told.
 //! - `nearest`: names that were perhaps meant.
 //! - `out`: what commands print.
+//! - `progress`: how far long work is.
 //! - `recipients`: archives that are encrypted for somebody.
 //! - `tables`, `text`: text for people.
 //! - `timeline`: what `--trace` writes.
@@ -42,6 +43,7 @@ mod mpi;
 mod nearest;
 mod out;
 mod output_file;
+mod progress;
 mod recipients;
 mod session;
 mod tables;
