@@ -21,6 +21,11 @@ pub enum Entry {
     },
     /// Somebody wants all that failed and all that was skipped to be tried again: from here on they have not ended.
     Reopened,
+    /// Somebody wants this one to be run again, which has failed or was cancelled: from here on it has not ended.
+    Retried {
+        /// The task.
+        task: Task,
+    },
 }
 
 /// How it went.
@@ -28,7 +33,7 @@ pub enum Entry {
 pub struct Try {
     /// The task.
     pub task: Task,
-    /// Which time it was tried.
+    /// Which time it was tried; 0: it was cancelled before it was.
     pub attempt: Attempt,
     /// How that ended.
     pub verdict: Verdict,
@@ -52,6 +57,8 @@ pub enum Verdict {
     WroteTooMuch,
     /// By itself with status 0, but a file is missing that it should have written.
     NoOutput,
+    /// Somebody wanted it to end, or not to begin. It is not tried again by itself.
+    Cancelled,
 }
 
 impl Verdict {

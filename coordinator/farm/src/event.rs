@@ -1,6 +1,7 @@
 //! What happens to a farm, and what it wants done.
 
 use crate::entry::Entry;
+use crate::settings::Limits;
 use crate::task::{Attempt, Task};
 
 /// What happens.
@@ -24,6 +25,16 @@ pub enum Event {
     Recordable(bool),
     /// Somebody wants the run to end; a second time: at once, also if something can't be recorded.
     Interrupt(Reach),
+    /// There is one more task, of an open farm; its number is the next one.
+    Added(Limits),
+    /// Somebody wants a task of an open farm to end, or not to begin. Nothing comes of it while the farm is brought to its end.
+    Cancel(Task),
+    /// Somebody wants a task of an open farm to be run again, which has failed or was cancelled. As above.
+    Retry(Task),
+    /// So many tasks run at a time from now on.
+    Slots(usize),
+    /// No more tasks come to an open farm: it is over once all have ended.
+    Close,
 }
 
 /// Whom an interrupt has reached.

@@ -1,5 +1,6 @@
 //! The state machine.
 
+mod open;
 mod recorded;
 mod running;
 mod waiting;
@@ -7,10 +8,11 @@ mod waiting;
 use crate::entry::{Entry, Try, Verdict};
 use crate::event::{Action, Event, Found, How, Outcome, Reach};
 use crate::flow::{Flow, Plan};
-use crate::settings::{Counted, Halt, Settings, Urgency};
+use crate::settings::{Counted, Halt, Limits, Settings, Urgency};
 use crate::task::{Attempt, Task, TaskSet};
+pub use open::Stage;
 use running::{Running, State};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 /// Many tasks, of which some run at a time.
@@ -18,7 +20,8 @@ use std::time::Duration;
 /// What it promises, and what `tests/histories.rs` checks over random histories with kills at any moment: each task ends
 /// once in what is recorded; none is begun after that; none is begun from its beginning of which there is a checkpoint; no
 /// more run at a time than there are slots; none begins before all have ended right that it waits for; and it finishes when
-/// all have ended, or says how many have not.
+/// all have ended, or says how many have not. An open one gets more tasks, and finishes when it is closed; each of its tasks
+/// ends once since somebody has wanted it to be run again.
 #[derive(Debug)]
 pub struct Farm {
     settings: Settings,
@@ -36,6 +39,14 @@ pub struct Farm {
     failures: HashMap<Task, u32>,
     /// How often those had failed when somebody wanted them to be tried again.
     reopened: HashMap<Task, u32>,
+    /// Those that have not ended right, and the last time that each was tried.
+    wrong: BTreeMap<Task, Attempt>,
+    /// Those that could not be brought back.
+    stuck: BTreeSet<Task>,
+    /// What holds for some tasks in the place of the settings.
+    limits: HashMap<Task, Limits>,
+    /// Whether more tasks may come.
+    is_open: bool,
     /// Tasks that wait for others, where there are such.
     flow: Option<Flow>,
     /// Those that are not run, which is to be recorded, and why.
@@ -86,7 +97,7 @@ impl Farm {
         recorded: impl IntoIterator<Item = Entry>,
         found: impl IntoIterator<Item = Found>,
     ) -> Self {
-        Self::of(settings, total, None, recorded, found)
+        Self::of(settings, Vec::new(), total, None, recorded, found)
     }
 
     /// Tasks that wait for others, of which that much was recorded and found.
@@ -98,11 +109,27 @@ impl Farm {
         found: impl IntoIterator<Item = Found>,
     ) -> Self {
         let flow = Flow::new(plan);
-        Self::of(settings, flow.total(), Some(flow), recorded, found)
+        Self::of(settings, Vec::new(), flow.total(), Some(flow), recorded, found)
+    }
+
+    /// An open one: so far with these tasks, of which that much was recorded and found.
+    #[must_use]
+    pub fn open(
+        settings: Settings,
+        tasks: Vec<Limits>,
+        recorded: impl IntoIterator<Item = Entry>,
+        found: impl IntoIterator<Item = Found>,
+    ) -> Self {
+        // In range: there are no more tasks than numbers for them.
+        let total = tasks.len() as u32;
+        let mut farm = Self::of(settings, tasks, total, None, recorded, found);
+        farm.is_open = true;
+        farm
     }
 
     fn of(
         settings: Settings,
+        limits: Vec<Limits>,
         total: u32,
         flow: Option<Flow>,
         recorded: impl IntoIterator<Item = Entry>,
@@ -118,6 +145,10 @@ impl Farm {
             again: VecDeque::new(),
             failures: HashMap::new(),
             reopened: HashMap::new(),
+            wrong: BTreeMap::new(),
+            stuck: BTreeSet::new(),
+            limits: HashMap::new(),
+            is_open: false,
             flow,
             skipped: Vec::new(),
             running: BTreeMap::new(),
@@ -131,6 +162,9 @@ impl Farm {
             outcome: Outcome::default(),
             since: (0, 0),
         };
+        for (number, limits) in (1..).zip(limits) {
+            farm.limit(Task(number), limits);
+        }
         let failed = farm.replay(recorded);
         farm.let_flow(&failed);
         farm.take_all_found(found);
@@ -152,8 +186,10 @@ impl Farm {
     /// How it stands.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let over = self.ended.len() + self.outcome.stuck;
-        Outcome { left: self.total.saturating_sub(over), ..self.outcome }
+        // In range: they are no more than there are tasks.
+        let stuck = self.stuck.len() as u32;
+        let left = self.total.saturating_sub(self.ended.len() + stuck);
+        Outcome { left, stuck, ..self.outcome }
     }
 
     /// When [`Event::Clock`] has to come if nothing else does.
@@ -184,7 +220,7 @@ impl Farm {
             Event::NotNow(task) => self.put_back(now, task),
             Event::NotRestored(task) => {
                 if self.running.remove(&task).is_some() {
-                    self.outcome.stuck += 1;
+                    self.stuck.insert(task);
                 }
             }
             Event::NotKept(task) => {
@@ -201,6 +237,11 @@ impl Farm {
                 self.are_tasks_asked |= reach == Reach::All;
                 self.interrupt(now, &mut out);
             }
+            Event::Added(limits) => self.add(limits),
+            Event::Cancel(task) => self.cancel(now, task, &mut out),
+            Event::Retry(task) => self.retry(task, &mut out),
+            Event::Slots(slots) => self.settings.slots = slots,
+            Event::Close => self.is_open = false,
         }
         self.tell_skipped(&mut out);
         self.begin_more(now, &mut out);
@@ -268,14 +309,16 @@ impl Farm {
     ) {
         let Try { task, attempt, verdict, .. } = tried;
         let before = self.reopened.get(&task).copied().unwrap_or(0);
-        let is_last = verdict.is_right() || attempt - before > self.settings.retries;
+        let is_last = verdict.is_right()
+            || verdict == Verdict::Cancelled
+            || attempt.saturating_sub(before) > self.retries(task);
         if is_last {
             if !self.ended.insert(task) {
                 return;
             }
             out.push(Action::Record(Entry::Ended(tried)));
             self.failures.remove(&task);
-            self.count(verdict);
+            self.count(&tried);
             match verdict.is_right() {
                 true => self.since.0 += 1,
                 false => self.since.1 += 1,
@@ -295,10 +338,12 @@ impl Farm {
         }
     }
 
-    fn count(&mut self, verdict: Verdict) {
-        match verdict.is_right() {
-            true => self.outcome.right += 1,
-            false => self.outcome.failed += 1,
+    fn count(&mut self, tried: &Try) {
+        if tried.verdict.is_right() {
+            self.outcome.right += 1;
+        } else {
+            self.outcome.failed += 1;
+            self.wrong.insert(tried.task, tried.attempt);
         }
     }
 
@@ -452,7 +497,9 @@ impl Farm {
             let Some((task, origin)) = self.take_next() else { return };
             let attempt = self.attempt(task);
             let restored = origin == Origin::Checkpoint;
-            self.running.insert(task, Running::of(&self.settings, now, attempt, restored));
+            let timeout = self.timeout(task);
+            let running = Running::of(&self.settings, timeout, now, attempt, restored);
+            self.running.insert(task, running);
             out.push(match origin {
                 Origin::Beginning => Action::Begin(task, attempt),
                 Origin::Checkpoint => Action::Restore(task, attempt),
@@ -498,7 +545,7 @@ impl Farm {
         if !self.running.is_empty() || waits_for_records {
             return;
         }
-        if self.phase == Phase::Going && self.has_more() {
+        if self.phase == Phase::Going && (self.is_open || self.has_more()) {
             return;
         }
         self.phase = Phase::Over;

@@ -16,9 +16,9 @@ mod task;
 
 pub use entry::{Entry, Try, Verdict};
 pub use event::{Action, Event, Found, How, Outcome, Reach, What};
-pub use farm::Farm;
+pub use farm::{Farm, Stage};
 pub use flow::Plan;
 pub use graph::{BadGraph, Graph, MOST_EDGES};
 pub use order::{BadOrder, Order};
-pub use settings::{Bad, Counted, Halt, Settings, Urgency};
+pub use settings::{Bad, Counted, Halt, Limits, Settings, Urgency};
 pub use task::{Attempt, Task};

@@ -44,6 +44,15 @@ impl Default for Settings {
     }
 }
 
+/// What holds for one task in the place of what holds for all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+    /// How often it is tried again if it has failed.
+    pub retries: Option<u32>,
+}
+
 /// When no more tasks are begun although there are some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

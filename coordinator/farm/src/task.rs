@@ -23,6 +23,14 @@ impl TaskSet {
         Self { words: vec![0; total as usize / 64 + 1], length: 0 }
     }
 
+    /// Makes room for so many.
+    pub(crate) fn grow_to(&mut self, total: u32) {
+        let words = total as usize / 64 + 1;
+        if words > self.words.len() {
+            self.words.resize(words, 0);
+        }
+    }
+
     /// Puts one in; whether it was not there.
     pub(crate) fn insert(&mut self, task: Task) -> bool {
         let Some(word) = self.words.get_mut(task.0 as usize / 64) else { return false };

@@ -317,7 +317,9 @@ impl World {
                 assert!(!self.is_right(because) && self.ended.contains(&because), "{task:?}");
                 self.journal.push(Entry::Skipped { task, because });
             }
-            Action::Record(Entry::Reopened) => panic!("nobody has asked for that"),
+            Action::Record(Entry::Reopened | Entry::Retried { .. }) => {
+                panic!("nobody has asked for that")
+            }
             Action::Record(entry @ (Entry::Failed(tried) | Entry::Ended(tried))) => {
                 let is_own = matches!(tried.verdict, Verdict::Exited(_) | Verdict::Signalled(_));
                 assert!(
@@ -376,7 +378,7 @@ impl World {
                     self.ended = self.right.clone();
                     self.reopened.extend(failed.drain());
                 }
-                Entry::Failed(_) => {}
+                Entry::Failed(_) | Entry::Retried { .. } => {}
             }
         }
     }
@@ -449,7 +451,7 @@ fn ends_of(world: &World) -> (u32, u32, u32) {
         match entry {
             Entry::Skipped { task, .. } => _ = skipped.insert(*task),
             Entry::Reopened => skipped.clear(),
-            Entry::Ended(_) | Entry::Failed(_) => {}
+            Entry::Ended(_) | Entry::Failed(_) | Entry::Retried { .. } => {}
         }
     }
     let (right, skipped) = (world.right.len() as u32, skipped.len() as u32);

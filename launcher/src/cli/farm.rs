@@ -10,6 +10,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// The farm that is meant where none is named.
+pub const USUAL_FARM: &str = "farm";
+
 /// What is done with many tasks.
 #[derive(Debug, Subcommand)]
 pub enum FarmCommand {
@@ -47,11 +50,81 @@ not be brought back, or ckptd itself failed; 128+N after signal N, as 130 after 
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// Submit one task to a farm of this user's, which is begun with the first one, and print its number. There is no daemon to
+    /// be started: the farm runs in the background until there has been nothing to do for a minute, and again with the next task.
+    ///
+    /// The task is PROGRAM with these arguments, in this folder and with this environment, without a shell, a terminal or input.
+    /// Once its number is printed, it is on the disk: it ends once, whatever is killed, and goes on from its last checkpoint.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm submit ./fit --seed 1               prints its number, such as 1
+  ckptd farm submit --jobs 4 --timeout 2h -- ./fit --seed 2
+  ckptd farm wait 1 && ckptd farm logs 1
+  ckptd farm status                              what runs, and what waits
+  ckptd farm cancel 2
+  ckptd farm stop                                ends the farm, with last checkpoints; 'ckptd farm start' goes on")]
+    Submit(SubmitArguments),
+    /// Start a farm, or change how many of its tasks run at a time. What has ended is not run again; what has a checkpoint goes on
+    /// from there.
+    Start(StartArguments),
+    /// End a farm, with a last checkpoint of each task that runs. The next submit, or 'ckptd farm start', goes on.
+    Stop {
+        /// The farm.
+        #[arg(default_value = USUAL_FARM)]
+        farm: String,
+    },
+    /// Wait until tasks of a farm have ended. Exit status: that of the one task; of several, or of all, how many have not ended
+    /// with status 0, 101 for more than 100.
+    Wait {
+        /// The farm.
+        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
+        farm: String,
+        /// The tasks [default: all that there are].
+        #[arg(value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
+        tasks: Vec<u32>,
+    },
+    /// End tasks of a farm, or take them out of its queue. One that runs gets SIGTERM, and SIGKILL 5 seconds later.
+    Cancel {
+        /// The farm.
+        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
+        farm: String,
+        /// The tasks.
+        #[arg(value_name = "ID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
+        tasks: Vec<u32>,
+    },
+    /// Run tasks of a farm again that have not ended with status 0, or were cancelled.
+    Retry {
+        /// The farm.
+        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
+        farm: String,
+        /// The tasks.
+        #[arg(value_name = "ID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
+        tasks: Vec<u32>,
+    },
+    /// Show what a task of a farm has written, in its newest try: to standard output and to standard error what it has written to
+    /// each.
+    Logs {
+        /// The farm.
+        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
+        farm: String,
+        /// Go on until the task has ended.
+        #[arg(long, short)]
+        follow: bool,
+        /// The task.
+        #[arg(value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
+        task: u32,
+    },
     /// Show how far a run is: of each kind of its tasks how many have ended, and how long they took. A kind is a task's name
     /// in the workflow without a number at the end; plain tasks are of one.
+    ///
+    /// Of a farm whose tasks are submitted one by one: what runs, what waits, and how many have ended; or how one task is.
     Status {
-        /// The run.
-        run: String,
+        /// The run, or the farm; or a task's number [default: the farm that --farm names].
+        #[arg(value_name = "RUN|ID")]
+        run: Option<String>,
+        /// The farm of the task [default: farm].
+        #[arg(long, value_name = "NAME")]
+        farm: Option<String>,
         /// How it is shown.
         #[command(flatten)]
         list: ListArguments,
@@ -63,6 +136,12 @@ not be brought back, or ckptd itself failed; 128+N after signal N, as 130 after 
         /// The runs.
         #[arg(required = true, value_name = "RUN")]
         runs: Vec<String>,
+    },
+    /// The process that looks after the one that starts the tasks of a farm.
+    #[command(hide = true)]
+    Serve {
+        /// The farm's folder.
+        folder: PathBuf,
     },
     /// The process that starts the tasks.
     #[command(hide = true)]
@@ -79,6 +158,54 @@ not be brought back, or ckptd itself failed; 128+N after signal N, as 130 after 
         #[arg(long)]
         quiet: bool,
     },
+}
+
+/// What farm submit takes.
+#[derive(Debug, Args)]
+pub struct SubmitArguments {
+    /// The farm: letters, digits, '.', '_' and '-'.
+    #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
+    pub farm: String,
+    /// With the first task of a farm: how many run at a time [default: the number of processors].
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub jobs: Option<u32>,
+    /// How long the task may take, such as 90 (seconds) or 2h; then it gets SIGTERM, SIGKILL 5 seconds later, and has failed.
+    #[arg(long, value_name = "TIME", value_parser = time_span)]
+    pub timeout: Option<Duration>,
+    /// How often the task is tried again if it has failed by itself [default: 0].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub retries: Option<u32>,
+    /// The program and its arguments.
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What farm start takes.
+#[derive(Debug, Args)]
+pub struct StartArguments {
+    /// The farm.
+    #[arg(value_name = "NAME", default_value = USUAL_FARM)]
+    pub farm: String,
+    /// How many tasks run at a time [default: the number of processors].
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub jobs: Option<u32>,
+    /// How old a task is when the first checkpoint is taken of it, and how long it is from one to the next: a time, 'auto' for
+    /// 30 seconds and then by what they cost, or 'none' [default: auto].
+    #[arg(long, value_name = "TIME", value_parser = CheckpointSetting::from_str)]
+    pub checkpoint: Option<CheckpointSetting>,
+    /// How long the farm waits in the background where there is nothing to do [default: 60].
+    #[arg(long, value_name = "TIME", value_parser = idle_time)]
+    pub idle: Option<Duration>,
+}
+
+/// The longest time that a farm may wait for tasks, in seconds.
+const LONGEST_IDLE: f64 = 366.0 * 86_400.0;
+
+fn idle_time(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        seconds if (0.0..=LONGEST_IDLE).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("must be a year at most".to_owned()),
+    }
 }
 
 /// What farm run takes.

@@ -28,7 +28,10 @@ pub use archives::{ExportArguments, ImportArguments, RecipientArguments};
 pub use config::ConfigCommand;
 #[cfg(feature = "demo")]
 pub use demo::DemoPart;
-pub use farm::{CheckpointSetting, FarmCommand, FarmRunArguments, FarmSettings, HaltSetting};
+pub use farm::{
+    CheckpointSetting, FarmCommand, FarmRunArguments, FarmSettings, HaltSetting, StartArguments,
+    SubmitArguments, USUAL_FARM,
+};
 pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,
     JobOptions, Placement, RestartArguments, RunArguments, THEN_EXIT,

@@ -1,8 +1,12 @@
 //! `ckptd farm`.
 
+mod logs;
 mod names;
+mod open;
 mod report;
 mod status;
+mod tasks;
+mod wait;
 
 use super::{Context, print, print_json};
 use crate::cli::{FarmCommand, FarmRunArguments, FarmSettings, ListArguments};
@@ -17,7 +21,19 @@ pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
     match command {
         FarmCommand::Run(arguments) => run(context, *arguments),
         FarmCommand::Report { run, output } => report::perform(context, &run, output).map(|()| 0),
-        FarmCommand::Status { run, list } => status::perform(context, &run, &list).map(|()| 0),
+        FarmCommand::Submit(arguments) => open::submit(context, arguments).map(|()| 0),
+        FarmCommand::Start(arguments) => open::start(context, arguments).map(|()| 0),
+        FarmCommand::Stop { farm } => open::stop(context, &farm).map(|()| 0),
+        FarmCommand::Wait { farm, tasks } => wait::perform(context, &farm, &tasks),
+        FarmCommand::Cancel { farm, tasks } => open::cancel(context, &farm, &tasks),
+        FarmCommand::Retry { farm, tasks } => open::retry(context, &farm, &tasks),
+        FarmCommand::Logs { farm, follow, task } => {
+            logs::perform(context, &farm, task, follow).map(|()| 0)
+        }
+        FarmCommand::Serve { folder } => farm::serve(folder),
+        FarmCommand::Status { run, farm, list } => {
+            status::perform(context, run.as_deref(), farm.as_deref(), &list).map(|()| 0)
+        }
         FarmCommand::Ls(list) => ls(context, list).map(|()| 0),
         FarmCommand::Rm { runs } => rm(context, &runs).map(|()| 0),
         FarmCommand::Work { folder, settings, guard, resume, quiet } => {
@@ -32,6 +48,9 @@ fn run(context: &Context, arguments: FarmRunArguments) -> Result<u8, Failure> {
     let (folder, settings) = match resume {
         Some(wanted) => {
             let folder = FarmFolder::find(&context.state, &wanted)?;
+            if folder.record().open.is_some() {
+                return Err(farm::FarmError::Open(folder.name().to_owned()).into());
+            }
             let settings = folder.record().settings.clone().with(settings);
             check_tries(folder.record().tasks, &settings)?;
             // Before anything is begun; the worker takes the lock for good.
@@ -180,6 +199,8 @@ fn rm(context: &Context, wanted: &[String]) -> Result<(), Failure> {
     }
     for run in runs {
         let _lock = run.lock()?;
+        // Whoever is about to add a task to it finds it gone.
+        let _gate = run.record().open.map(|_| farm::Gate::wait(run.path())).transpose()?;
         // Where everything was killed, tasks may have lived on, which nobody would find any more.
         farm::end_left(run.path())
             .map_err(farm::FarmError::process("end what is left of the run"))?;

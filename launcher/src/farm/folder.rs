@@ -2,6 +2,7 @@
 
 use super::FarmError;
 use super::journal::{self, Standing};
+use super::open::Spool;
 use super::tasks::{TASKS, Tasks};
 use super::workflow::{STEPS, Steps};
 use crate::cli::FarmSettings;
@@ -23,8 +24,10 @@ const RECORD: &str = "farm.json";
 const LOCK: &str = "lock";
 /// What the folder of a run that is being removed is called, before a number: no name of a run begins like that.
 const DISCARDED: &str = ".removed-";
-/// The version of it that this build writes of a workflow: whoever knows none must not run its tasks.
-const FORMAT: u32 = 2;
+/// The version of it that this build writes of an open farm: whoever knows none must not run its tasks.
+const FORMAT: u32 = 3;
+/// That of a workflow, likewise.
+const FORMAT_OF_WORKFLOW: u32 = 2;
 /// That of all other runs.
 const FORMAT_OF_PLAIN: u32 = 1;
 /// The largest that is read, in bytes.
@@ -41,7 +44,7 @@ pub struct FarmRecord {
     pub format: u32,
     /// The run's name, and that of its folder.
     pub name: String,
-    /// How many tasks it has.
+    /// How many tasks it has; of an open farm, when this was read.
     pub tasks: u32,
     /// Where they are run.
     pub working_directory: PathBuf,
@@ -54,6 +57,16 @@ pub struct FarmRecord {
     /// Whether tasks wait for others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub workflow: bool,
+    /// Of a farm whose tasks are submitted one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<Open>,
+}
+
+/// What an open farm has beside others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// How long its worker waits for tasks where there is nothing to do.
+    pub idle: Duration,
 }
 
 /// The folder of a run.
@@ -104,6 +117,11 @@ impl Draft {
             remove_left(&path);
             match builder.create(&path) {
                 Ok(()) => match lock(&path, &name) {
+                    // Another one has taken it for what was left, and completed it meanwhile.
+                    Ok(_) if path.join(RECORD).exists() && asked.is_some() => {
+                        return Err(FarmError::NameTaken(name));
+                    }
+                    Ok(_) if path.join(RECORD).exists() => {}
                     Ok(_lock) => return Ok(Self { path, name, _lock }),
                     // Another one was about to make it, and has taken this for what was left.
                     Err(_) if asked.is_some() => return Err(FarmError::NameTaken(name)),
@@ -129,14 +147,48 @@ impl Draft {
     /// # Errors
     /// Where its record can't be written.
     pub fn complete(
-        mut self,
+        self,
         tasks: u32,
         working_directory: PathBuf,
         settings: FarmSettings,
     ) -> Result<FarmFolder, FarmError> {
+        self.record(tasks, working_directory, settings, None)
+    }
+
+    /// Makes it an open farm's, durably.
+    ///
+    /// # Errors
+    /// Where that can't be written.
+    pub fn complete_open(
+        self,
+        settings: FarmSettings,
+        open: Open,
+    ) -> Result<FarmFolder, FarmError> {
+        Spool::create(&self.path)?;
+        let path = fs::canonicalize(&self.path).map_err(FarmError::io("find", &self.path))?;
+        let folder = self.record(0, path, settings, Some(open))?;
+        // What is submitted is durable, so its folder is, and the folders that this is in.
+        for above in folder.path.ancestors().skip(1).take(3) {
+            let synced = File::open(above).and_then(|above| protocol::durable::sync_folder(&above));
+            synced.map_err(FarmError::io("make durable", above))?;
+        }
+        Ok(folder)
+    }
+
+    fn record(
+        mut self,
+        tasks: u32,
+        working_directory: PathBuf,
+        settings: FarmSettings,
+        open: Option<Open>,
+    ) -> Result<FarmFolder, FarmError> {
         let workflow = self.path.join(STEPS).exists();
         let record = FarmRecord {
-            format: if workflow { FORMAT } else { FORMAT_OF_PLAIN },
+            format: match (open, workflow) {
+                (Some(_), _) => FORMAT,
+                (None, true) => FORMAT_OF_WORKFLOW,
+                (None, false) => FORMAT_OF_PLAIN,
+            },
             name: self.name.clone(),
             tasks,
             working_directory,
@@ -144,6 +196,7 @@ impl Draft {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settings,
             workflow,
+            open,
         };
         FarmFolder { path: self.path.clone(), record }.write()?;
         FarmFolder::open(std::mem::take(&mut self.path))
@@ -263,13 +316,16 @@ impl FarmFolder {
             return Err(bad(format!("it exceeds the limit of {MAX_RECORD} bytes")));
         }
         let text = fs::read(&file).map_err(FarmError::io("read", &file))?;
-        let record: FarmRecord =
+        let mut record: FarmRecord =
             protocol::json::read(&text).map_err(|error| bad(error.to_string()))?;
         if record.format > FORMAT {
             let found = record.format;
             return Err(bad(format!(
                 "it has format {found}, this ckptd reads up to {FORMAT}: use a newer one"
             )));
+        }
+        if record.open.is_some() {
+            record.tasks = Spool::count(&path)?;
         }
         Ok(Self { path, record })
     }
@@ -302,13 +358,16 @@ impl FarmFolder {
         Ok(all)
     }
 
-    /// The run that is meant: by its name, or 'latest'.
+    /// The run that is meant: by its name, or 'latest', which is no open farm.
     ///
     /// # Errors
     /// Where there is none.
     pub fn find(state: &StateDir, wanted: &str) -> Result<Self, FarmError> {
         if wanted == LATEST {
-            let newest = Self::all(state, |_| {})?.pop();
+            // An open farm has no end to be gone on to.
+            let mut all = Self::all(state, |_| {})?;
+            all.retain(|run| run.record.open.is_none());
+            let newest = all.pop();
             return newest.ok_or_else(|| FarmError::Unknown(wanted.to_owned()));
         }
         check_name(wanted).map_err(|_| FarmError::Unknown(wanted.to_owned()))?;
@@ -339,6 +398,9 @@ impl FarmFolder {
     /// # Errors
     /// Where they can't be read.
     pub fn open_tasks(&self) -> Result<(Tasks, Option<Plan>), FarmError> {
+        if self.record.open.is_some() {
+            return Ok((Tasks::of_spool(Spool::open(&self.path)?), None));
+        }
         let tasks = Tasks::open(&self.path.join(TASKS), self.record.tasks)?;
         if !self.record.workflow {
             return Ok((tasks, None));
@@ -346,6 +408,11 @@ impl FarmFolder {
         let order: Order = self.record.settings.order.unwrap_or_default();
         let (steps, plan) = Steps::open(&self.path.join(STEPS), self.record.tasks, order)?;
         Ok((tasks.with(steps), Some(plan)))
+    }
+
+    /// How many tasks its journal is about: of an open farm, none from the beginning.
+    pub fn fixed_tasks(&self) -> u32 {
+        if self.record.open.is_some() { 0 } else { self.record.tasks }
     }
 
     /// The folder of the jobs that its tasks have become.
@@ -381,10 +448,23 @@ impl FarmFolder {
     /// # Errors
     /// Where they can't be written.
     pub fn change(&mut self, settings: FarmSettings) -> Result<(), FarmError> {
-        if self.record.settings == settings {
+        let open = self.record.open;
+        self.change_open(settings, open)
+    }
+
+    /// The same for an open farm.
+    ///
+    /// # Errors
+    /// As [`FarmFolder::change`].
+    pub fn change_open(
+        &mut self,
+        settings: FarmSettings,
+        open: Option<Open>,
+    ) -> Result<(), FarmError> {
+        if self.record.settings == settings && self.record.open == open {
             return Ok(());
         }
-        self.record.settings = settings;
+        (self.record.settings, self.record.open) = (settings, open);
         self.write()
     }
 

@@ -81,6 +81,11 @@ impl History {
     fn entry(&mut self, at_ms: u64, entry: Entry) {
         match entry {
             Entry::Failed(tried) | Entry::Ended(tried) => {
+                if tried.attempt == 0 {
+                    // It was cancelled before it was tried.
+                    self.failed.insert(tried.task, tried.verdict);
+                    return;
+                }
                 if !self.seen.insert((tried.task, tried.attempt)) {
                     return;
                 }
@@ -111,6 +116,7 @@ impl History {
                 self.failed.clear();
                 self.skipped.clear();
             }
+            Entry::Retried { task } => _ = self.failed.remove(&task),
         }
     }
 }
@@ -145,6 +151,13 @@ mod tests {
         old.take(&Line::Ended { at_ms: 2100, entry: Entry::Reopened });
         old.take(&Line::Part { at_ms: 3000, slots: 4 });
         assert!(old.failed.is_empty() && old.skipped.is_empty());
+        let cancelled = Try { task: Task(3), attempt: 0, verdict: Verdict::Cancelled, ..tried };
+        for _ in 0..2 {
+            old.take(&Line::Ended { at_ms: 3100, entry: Entry::Ended(cancelled) });
+            assert_eq!((old.failed.len(), old.spans.len()), (1, 2));
+            old.take(&Line::Ended { at_ms: 3200, entry: Entry::Retried { task: Task(3) } });
+            assert!(old.failed.is_empty());
+        }
         assert_eq!(old.parts[1], Part { from_ms: 3000, to_ms: 3000, slots: 4 });
     }
 }

@@ -5,6 +5,7 @@
 //! kill loses nothing, a loss of power what the last seconds have brought.
 
 use super::FarmError;
+use super::limits::{LONGEST_LINE, MOST_ENDS};
 use super::line::Line;
 use super::results::{line_of, words};
 use super::syncing::{NotSynced, Synced, Syncing};
@@ -13,7 +14,7 @@ use ckptd_farm::{Entry, Task, Try, Verdict};
 use coordinator::Journal;
 use coordinator::log::LogError;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -26,11 +27,6 @@ pub const RESULTS: &str = "results.jsonl";
 const FORMAT: u32 = 1;
 /// How long what is written may not be durable.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-
-/// The longest line of a journal, in bytes.
-const LONGEST: u64 = 256;
-/// The most ends of tries that a journal has room for.
-const MOST_ENDS: u64 = coordinator::MAX_LOG / LONGEST;
 
 /// Refuses so many tries that their ends have no room.
 ///
@@ -76,12 +72,14 @@ pub fn each(path: &Path, mut take: impl FnMut(Line)) -> Result<(), FarmError> {
         text => text.map_err(FarmError::io("read", path))?,
     };
     // The last line may be being written; whoever goes on with the run checks them all.
-    let entry = |line: &str| {
-        let line: serde_json::Value = serde_json::from_str(line).ok()?;
-        protocol::json::of_value::<Line>(line.get("log")?).ok()
-    };
-    text.lines().filter_map(entry).for_each(&mut take);
+    text.lines().filter_map(parse).for_each(&mut take);
     Ok(())
+}
+
+/// A line of a journal, without looking at its checksum.
+pub fn parse(line: &str) -> Option<Line> {
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    protocol::json::of_value::<Line>(line.get("log")?).ok()
 }
 
 /// How many tasks have ended by a journal.
@@ -101,6 +99,7 @@ pub fn read(path: &Path) -> Result<Standing, FarmError> {
             failed.clear();
             skipped.clear();
         }
+        Line::Ended { entry: Entry::Retried { task }, .. } => _ = failed.remove(&task),
         Line::Ended { entry: Entry::Failed(_), .. } | Line::Opened { .. } | Line::Part { .. } => {}
     })?;
     // In range: there are no more tasks than a run may have.
@@ -122,7 +121,7 @@ pub fn reopen(path: &Path, tasks: u32, retries: u32) -> Result<(), FarmError> {
     let length = fs::metadata(path).map_err(FarmError::io("read", path))?.len();
     let right = read(path)?.right;
     let lines = u64::from(tasks.saturating_sub(right)) * (u64::from(retries) + 1);
-    if length + lines * LONGEST > coordinator::MAX_LOG {
+    if length + lines * LONGEST_LINE > coordinator::MAX_LOG {
         let reason = "it has no room for so many more tries; take a new run for what is left";
         return Err(FarmError::Journal { path: path.to_owned(), reason: reason.to_owned() });
     }
@@ -157,7 +156,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the journal, or makes it; the entries of a run that goes on. Results are put in order by them.
+    /// Opens the journal, or makes it; the entries of a run that goes on. Results are put in order by them. `slots`: how many
+    /// tasks run at a time from now on; 0: none does.
     ///
     /// # Errors
     /// Where something can't be read or written.
@@ -189,8 +189,10 @@ impl Recorder {
             Line::Ended { entry, .. } => Some(*entry),
         });
         let entries = entries.collect();
-        // Without it a report knows less; whether a disk is full shows at the first end.
-        let _ = journal.write_alone(&Line::Part { at_ms: crate::text::now_ms(), slots });
+        if slots > 0 {
+            // Without it a report knows less; whether a disk is full shows at the first end.
+            let _ = journal.write_alone(&Line::Part { at_ms: crate::text::now_ms(), slots });
+        }
         let recorder = Self {
             path: path.to_owned(),
             journal,
@@ -374,8 +376,8 @@ fn list_all(path: &Path, lines: &[Line], tasks: &Tasks) -> io::Result<(File, u64
 
 /// The lines of ends that hold: the first one of each task, since it was tried again if it was.
 fn ends(lines: &[Line]) -> Vec<&Line> {
-    let mut seen: HashSet<Task> = HashSet::new();
-    let mut found: Vec<(Task, bool, &Line)> = Vec::new();
+    let mut places: HashMap<Task, usize> = HashMap::new();
+    let mut found: Vec<Option<(Task, bool, &Line)>> = Vec::new();
     for line in lines {
         let Line::Ended { entry, .. } = line else { continue };
         let (task, is_right) = match entry {
@@ -383,16 +385,26 @@ fn ends(lines: &[Line]) -> Vec<&Line> {
             Entry::Skipped { task, .. } => (*task, false),
             Entry::Failed(_) => continue,
             Entry::Reopened => {
-                found.retain(|(_, is_right, _)| *is_right);
-                seen = found.iter().map(|(task, ..)| *task).collect();
+                found.retain(|end| matches!(end, Some((_, true, _))));
+                let kept = found.iter().flatten().zip(0..);
+                places = kept.map(|((task, ..), place)| (*task, place)).collect();
+                continue;
+            }
+            Entry::Retried { task } => {
+                let is_wrong = |place: &usize| !matches!(found[*place], Some((_, true, _)));
+                if let Some(place) = places.get(task).copied().filter(is_wrong) {
+                    found[place] = None;
+                    places.remove(task);
+                }
                 continue;
             }
         };
-        if seen.insert(task) {
-            found.push((task, is_right, line));
-        }
+        places.entry(task).or_insert_with(|| {
+            found.push(Some((task, is_right, line)));
+            found.len() - 1
+        });
     }
-    found.into_iter().map(|(.., line)| line).collect()
+    found.into_iter().flatten().map(|(.., line)| line).collect()
 }
 
 /// Names of tasks that have failed, with how, as far as a person reads on.
@@ -427,6 +439,34 @@ impl Failed {
 mod tests {
     use super::*;
 
+    /// Of a task that was run again the last end counts; that of one that has ended right stays.
+    #[test]
+    fn what_was_run_again_ends_once() {
+        let end = |task, attempt, verdict| {
+            let tried = Try { task: Task(task), attempt, verdict, took_ms: 0, restored: false };
+            Line::Ended { at_ms: 0, entry: Entry::Ended(tried) }
+        };
+        let retried = |task| Line::Ended { at_ms: 0, entry: Entry::Retried { task: Task(task) } };
+        let lines = [
+            end(1, 1, Verdict::Exited(1)),
+            end(2, 1, Verdict::Exited(0)),
+            end(3, 0, Verdict::Cancelled),
+            retried(1),
+            retried(2),
+            end(1, 2, Verdict::Exited(0)),
+            retried(3),
+        ];
+        assert_eq!(ends(&lines), [&lines[1], &lines[5]]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let opened = Line::Opened { format: FORMAT, tasks: 0 };
+        let (mut journal, _) = open_journal(&path, &opened).unwrap();
+        for line in &lines {
+            journal.append(line).unwrap();
+        }
+        assert_eq!(read(&path).unwrap(), Standing { right: 2, failed: 0, skipped: 0 });
+    }
+
     #[test]
     fn the_ends_of_all_tries_have_room() {
         let tried = Try {
@@ -442,7 +482,7 @@ mod tests {
         let (mut journal, _) = open_journal(&path, &line).unwrap();
         let one = journal.length();
         journal.append(&line).unwrap();
-        assert!(journal.length() - one <= LONGEST, "{one}");
+        assert!(journal.length() - one <= LONGEST_LINE, "{one}");
         assert!(check_tries(500_000, 1).is_ok() && check_tries(0, u32::MAX).is_err());
         let refused = check_tries(500_000, 2).unwrap_err().to_string();
         assert!(refused.contains("at most 1 retries each"), "{refused}");

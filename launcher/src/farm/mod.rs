@@ -10,12 +10,16 @@
 //! - `history`: the journal between the parts of a run.
 //! - `guard`: the process that the user has started; it looks after the one that starts the tasks.
 //! - `worker`: that one.
+//! - `limits`: how much a run may have.
+//! - `open`: a farm whose tasks are submitted one by one.
 
 mod folder;
 mod guard;
 mod history;
 mod journal;
+mod limits;
 mod line;
+mod open;
 mod quoting;
 mod results;
 mod syncing;
@@ -24,15 +28,18 @@ mod template;
 mod worker;
 mod workflow;
 
-pub use folder::{Draft, FarmFolder};
+pub use folder::{Draft, FarmFolder, Open};
 pub use guard::{Charge, run as guard};
 pub use history::{History, Part, Span, history, reopen};
 pub use journal::{check_results, check_tries};
-pub use results::words;
+pub use open::{
+    Ends, Gate, Reply, Request, RunningTask, Submission, ask, begin, serve, submit, until_gone,
+};
+pub use results::{outcome, status, words};
 pub use tasks::{Collected, Tasks, collect};
 pub use template::stem;
 pub use worker::processes::end_left;
-pub use worker::work;
+pub use worker::{change_apart, work};
 pub use workflow::collect as collect_workflow;
 
 use crate::failure::Failure;
@@ -74,6 +81,58 @@ pub enum FarmError {
         "name the run {0}: there is one of that name; 'ckptd farm run --resume {0}' goes on with it, 'ckptd farm rm {0}' forgets it"
     )]
     NameTaken(String),
+    /// It is an open farm.
+    #[error(
+        "go on with {0} like that: its tasks are submitted one by one; 'ckptd farm start {0}' goes on with it"
+    )]
+    Open(String),
+    /// It is a run whose tasks are all there from the beginning.
+    #[error(
+        "use the run {0} as a farm of single tasks: it has all its tasks already; '--farm NAME' names another one"
+    )]
+    NotOpen(String),
+    /// There is no such farm yet.
+    #[error("find the farm {0}: there is none of that name; 'ckptd farm submit' begins it")]
+    NoFarm(String),
+    /// It has no such task.
+    #[error(
+        "find task {task} of {name}: there is none; 'ckptd farm status {name}' shows its tasks"
+    )]
+    NoTask {
+        /// The farm.
+        name: String,
+        /// The number.
+        task: u32,
+    },
+    /// Nobody runs an open farm that somebody waits for.
+    #[error(
+        "wait for {left} of {name}: nobody runs it, and {left} has not ended; 'ckptd farm start {name}' goes on"
+    )]
+    Idle {
+        /// The farm.
+        name: String,
+        /// What is waited for.
+        left: String,
+    },
+    /// A worker can't be started.
+    #[error("start the farm {name}: {reason}; 'ckptd farm start {name}' tries it again")]
+    NotBegun {
+        /// The farm.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A worker does not answer.
+    #[error("ask the farm {name}: {source}; 'ckptd farm status {name}' shows what is recorded")]
+    Unanswered {
+        /// The farm.
+        name: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A worker refuses.
+    #[error("{0}")]
+    Refused(String),
     /// It runs.
     #[error("lock the run {0}: it is running")]
     Running(String),

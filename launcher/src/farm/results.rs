@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 const TIMED_OUT: u8 = 124;
 /// That of a task without a file that it should have written.
 const NO_OUTPUT: u8 = 1;
+/// That of a task that somebody has cancelled: as of one that SIGTERM has ended.
+const CANCELLED: u8 = 128 + 15;
 
 /// The line of a result; empty for what is none.
 pub fn line_of(line: &Line, tasks: &Tasks) -> String {
@@ -16,7 +18,7 @@ pub fn line_of(line: &Line, tasks: &Tasks) -> String {
     let (task, mut value) = match entry {
         Entry::Ended(tried) => (tried.task, of_try(tried)),
         Entry::Skipped { task, because } => (*task, skipped(*because, tasks)),
-        Entry::Failed(_) | Entry::Reopened => return String::new(),
+        Entry::Failed(_) | Entry::Reopened | Entry::Retried { .. } => return String::new(),
     };
     let command = tasks.command(task).unwrap_or_default();
     value["task"] = task.0.into();
@@ -30,16 +32,13 @@ pub fn line_of(line: &Line, tasks: &Tasks) -> String {
 }
 
 fn of_try(tried: &Try) -> Value {
-    let (outcome, signal) = match tried.verdict {
-        Verdict::Exited(_) => ("exited", None),
-        Verdict::Signalled(signal) => ("signalled", Some(signal)),
-        Verdict::TimedOut => ("timed-out", None),
-        Verdict::WroteTooMuch => ("wrote-too-much", None),
-        Verdict::NoOutput => ("no-output", None),
+    let signal = match tried.verdict {
+        Verdict::Signalled(signal) => Some(signal),
+        _ => None,
     };
     let number = tried.task.0;
     json!({
-        "outcome": outcome,
+        "outcome": outcome(tried.verdict),
         "status": status(tried.verdict),
         "signal": signal,
         "attempt": tried.attempt,
@@ -58,14 +57,27 @@ fn skipped(because: Task, tasks: &Tasks) -> Value {
     value
 }
 
+/// The word for how a try has ended, as it stands in results.
+pub fn outcome(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Exited(_) => "exited",
+        Verdict::Signalled(_) => "signalled",
+        Verdict::TimedOut => "timed-out",
+        Verdict::WroteTooMuch => "wrote-too-much",
+        Verdict::NoOutput => "no-output",
+        Verdict::Cancelled => "cancelled",
+    }
+}
+
 /// The status by which a shell would tell it.
-fn status(verdict: Verdict) -> u8 {
+pub fn status(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Exited(status) => status,
         Verdict::Signalled(signal) => 128u8.saturating_add(u8::try_from(signal).unwrap_or(127)),
         Verdict::TimedOut => TIMED_OUT,
         Verdict::WroteTooMuch => 128 + 25,
         Verdict::NoOutput => NO_OUTPUT,
+        Verdict::Cancelled => CANCELLED,
     }
 }
 
@@ -77,5 +89,6 @@ pub fn words(verdict: Verdict) -> String {
         Verdict::TimedOut => "took too long".to_owned(),
         Verdict::WroteTooMuch => "wrote too much".to_owned(),
         Verdict::NoOutput => "ended without a file that it should have written".to_owned(),
+        Verdict::Cancelled => "was cancelled".to_owned(),
     }
 }

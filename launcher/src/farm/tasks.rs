@@ -1,9 +1,12 @@
-//! The commands of a run: a file in which each ends with a NUL, which no command can hold.
+//! The commands of a run: a file in which each ends with a NUL, which no command can hold. Those of an open farm are words, in
+//! its spool.
 
 use super::FarmError;
+use super::limits::MOST_TASKS;
+use super::open::{Spool, Submission};
 use super::template::Combined;
 use super::workflow::{Step, Steps};
-use ckptd_farm::Task;
+use ckptd_farm::{Limits, Task};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -12,8 +15,6 @@ use std::path::Path;
 
 /// The file's name in the run's folder.
 pub const TASKS: &str = "tasks";
-/// The most tasks of a run: of so many the journal stays within its limit.
-pub const MOST: u32 = 500_000;
 /// The longest command: the kernel takes no longer argument (MAX_ARG_STRLEN, execve(2)).
 const LONGEST: usize = 128 * 1024 - 1;
 
@@ -32,7 +33,7 @@ pub enum Collected {
 /// Where they can't be read, are none, or can't be written.
 pub fn collect(words: &[OsString], folder: &Path) -> Result<Collected, FarmError> {
     let mut writer = Writer::new(folder)?;
-    if let Some(combined) = Combined::of(words, MOST.into())? {
+    if let Some(combined) = Combined::of(words, MOST_TASKS.into())? {
         combined.each(|command| writer.add(command))?;
         return writer.finish();
     }
@@ -91,7 +92,7 @@ impl Writer {
     pub fn add(&mut self, command: &[u8]) -> Result<(), FarmError> {
         self.number += 1;
         let bad = |reason| FarmError::BadTask { number: self.number.into(), reason };
-        if self.number > MOST {
+        if self.number > MOST_TASKS {
             return Err(bad("a run has 500,000 at most"));
         }
         if command.len() > LONGEST {
@@ -121,10 +122,20 @@ impl Writer {
 /// The commands of a run, on the disk; where each begins is in memory.
 #[derive(Debug)]
 pub struct Tasks {
-    file: File,
-    /// Where each begins, and where the last one ends.
-    places: Vec<u64>,
+    source: Source,
     steps: Option<Steps>,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// Lines for the shell.
+    Lines {
+        file: File,
+        /// Where each begins, and where the last one ends.
+        places: Vec<u64>,
+    },
+    /// What was submitted.
+    Spool(Spool),
 }
 
 impl Tasks {
@@ -151,11 +162,43 @@ impl Tasks {
                 reader.consume(length);
             }
             match places.len() as u64 == u64::from(number) + 1 {
-                true => Ok(Self { file, places, steps: None }),
+                true => Ok(Self { source: Source::Lines { file, places }, steps: None }),
                 false => Err(io::Error::other(format!("it has not {number} commands"))),
             }
         };
         read().map_err(failed)
+    }
+
+    /// Those that were submitted to an open farm.
+    pub fn of_spool(spool: Spool) -> Self {
+        Self { source: Source::Spool(spool), steps: None }
+    }
+
+    /// What was submitted, if they are of an open farm.
+    pub fn spool(&mut self) -> Option<&mut Spool> {
+        match &mut self.source {
+            Source::Lines { .. } => None,
+            Source::Spool(spool) => Some(spool),
+        }
+    }
+
+    /// What holds for each, if they are of an open farm.
+    ///
+    /// # Errors
+    /// Where that can't be read.
+    pub fn limits(&self) -> Result<Option<Vec<Limits>>, FarmError> {
+        match &self.source {
+            Source::Lines { .. } => Ok(None),
+            Source::Spool(spool) => spool.limits().map(Some),
+        }
+    }
+
+    /// A task as it was submitted, if they are of an open farm.
+    pub fn submission(&self, task: Task) -> Option<io::Result<Submission>> {
+        match &self.source {
+            Source::Lines { .. } => None,
+            Source::Spool(spool) => Some(spool.submission(task)),
+        }
     }
 
     /// With what a workflow says of them.
@@ -178,19 +221,23 @@ impl Tasks {
         self.steps.as_ref().map(|steps| steps.reason(task))
     }
 
-    /// A task's command.
+    /// A task's command, as it would be written for the shell.
     ///
     /// # Errors
     /// Where it can't be read.
     pub fn command(&self, task: Task) -> io::Result<Vec<u8>> {
-        let place = |index: usize| self.places.get(index).copied();
+        let (file, places) = match &self.source {
+            Source::Lines { file, places } => (file, places),
+            Source::Spool(spool) => return spool.shown(task),
+        };
+        let place = |index: usize| places.get(index).copied();
         let index = task.0 as usize;
         let (Some(from), Some(to)) = (index.checked_sub(1).and_then(place), place(index)) else {
             return Err(io::ErrorKind::NotFound.into());
         };
         // Without the NUL. In range: what was written was shorter.
         let mut command = vec![0; (to - from) as usize - 1];
-        self.file.read_exact_at(&mut command, from)?;
+        file.read_exact_at(&mut command, from)?;
         Ok(command)
     }
 }

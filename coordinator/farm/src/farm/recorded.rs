@@ -1,9 +1,9 @@
 //! What was recorded and found of a run that goes on.
 
 use super::{Farm, Origin};
-use crate::entry::{Entry, Try, Verdict};
+use crate::entry::{Entry, Verdict};
 use crate::event::{Found, What};
-use crate::task::{Attempt, Task};
+use crate::task::Task;
 use std::collections::{HashMap, HashSet};
 
 impl Farm {
@@ -13,7 +13,6 @@ impl Farm {
         &mut self,
         recorded: impl IntoIterator<Item = Entry>,
     ) -> Vec<(Task, Task)> {
-        let mut failed: Vec<(Task, Attempt)> = Vec::new();
         let mut skipped: Vec<(Task, Task)> = Vec::new();
         for entry in recorded {
             match entry {
@@ -23,9 +22,7 @@ impl Farm {
                 Entry::Failed(_) => {}
                 Entry::Ended(tried) if self.is_over(tried.task) => {
                     self.failures.remove(&tried.task);
-                    self.count(tried.verdict);
-                    let Try { task, attempt, verdict, .. } = tried;
-                    failed.extend((!verdict.is_right()).then_some((task, attempt)));
+                    self.count(&tried);
                 }
                 Entry::Skipped { task, because } if self.is_over(task) => {
                     self.outcome.skipped += 1;
@@ -33,7 +30,7 @@ impl Farm {
                 }
                 Entry::Ended(_) | Entry::Skipped { .. } => {}
                 Entry::Reopened => {
-                    for (task, attempt) in failed.drain(..) {
+                    for (task, attempt) in std::mem::take(&mut self.wrong) {
                         self.ended.remove(task);
                         self.failures.insert(task, attempt);
                         self.reopened.insert(task, attempt);
@@ -43,9 +40,10 @@ impl Farm {
                     }
                     (self.outcome.failed, self.outcome.skipped) = (0, 0);
                 }
+                Entry::Retried { task } => _ = self.reopen(task),
             }
         }
-        skipped.extend(failed.into_iter().map(|(task, _)| (task, task)));
+        skipped.extend(self.wrong.keys().map(|task| (*task, *task)));
         skipped
     }
 

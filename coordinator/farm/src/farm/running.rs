@@ -43,13 +43,19 @@ pub(super) struct Running {
 
 impl Running {
     /// One that begins now.
-    pub(super) fn of(settings: &Settings, now: Duration, attempt: Attempt, restored: bool) -> Self {
+    pub(super) fn of(
+        settings: &Settings,
+        timeout: Option<Duration>,
+        now: Duration,
+        attempt: Attempt,
+        restored: bool,
+    ) -> Self {
         Self {
             attempt,
             restored,
             began: now,
             state: State::Runs,
-            timeout_at: settings.timeout.map(|limit| now + limit),
+            timeout_at: timeout.map(|limit| now + limit),
             // What is brought back is a job already, of which checkpoints are taken.
             keep_at: settings.checkpoint.filter(|_| !restored).map(|age| now + age),
             is_kept: restored,

@@ -1,8 +1,8 @@
 //! `ckptd farm status`.
 
 use super::names::Names;
-use super::{Context, print, print_json};
-use crate::cli::ListArguments;
+use super::{Context, open, print, print_json, tasks};
+use crate::cli::{ListArguments, USUAL_FARM};
 use crate::failure::Failure;
 use crate::farm::{self, FarmFolder, History};
 use crate::tables::{printable, table};
@@ -23,8 +23,27 @@ struct Kind {
     mean_seconds: Option<f64>,
 }
 
-pub fn perform(context: &Context, wanted: &str, list: &ListArguments) -> Result<(), Failure> {
-    let folder = FarmFolder::find(&context.state, wanted)?;
+pub fn perform(
+    context: &Context,
+    wanted: Option<&str>,
+    farm: Option<&str>,
+    list: &ListArguments,
+) -> Result<(), Failure> {
+    let folder = match wanted {
+        None => open::find(context, farm.unwrap_or(USUAL_FARM))?,
+        Some(word) => match (word.parse(), FarmFolder::find(&context.state, word)) {
+            // A run may be called by a number, too.
+            (Ok(_), Ok(run)) if farm.is_none() => run,
+            (Ok(task), _) => {
+                let folder = open::find(context, farm.unwrap_or(USUAL_FARM))?;
+                return tasks::one(&folder, Task(task), list);
+            }
+            (Err(_), run) => run?,
+        },
+    };
+    if folder.record().open.is_some() {
+        return tasks::all(&folder, list);
+    }
     let history = farm::history(&folder)?;
     let names = Names::of(&folder)?;
     let mut kinds: Vec<Kind> = names

@@ -3,7 +3,7 @@
 use super::processes::{kill_tree, pid_of};
 use super::{Live, Role, Worker};
 use crate::INNER_CALL;
-use crate::farm::{MARK, TASK};
+use crate::farm::{MARK, Submission, TASK};
 use ckptd_farm::{Action, Attempt, Entry, Event, How, Task};
 use nix::sys::signal::{Signal, kill, killpg};
 use std::collections::VecDeque;
@@ -12,11 +12,42 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// The shell that runs a task.
 const SHELL: &str = "/bin/sh";
 /// The status of a command that can't be executed, as of a shell.
 const NOT_EXECUTABLE: u8 = crate::EXIT_NOT_EXECUTABLE;
+/// That of one that is not there.
+const NOT_THERE: u8 = crate::EXIT_NOT_FOUND;
+
+/// Why a task is not begun.
+enum NotBegun {
+    /// For a reason that passes.
+    Now(io::Error),
+    /// For one of its own.
+    Ever(io::Error),
+}
+
+/// The program that somebody has submitted, as it was to be called.
+fn of_submission(submission: Submission) -> io::Result<Command> {
+    let Submission { directory, environment, .. } = &submission;
+    if let Err(error) = std::fs::metadata(directory) {
+        let text = format!("enter {}: {error}", directory.display());
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
+    }
+    let mut command = Command::new(submission.program());
+    command.args(submission.words.iter().skip(1)).current_dir(directory);
+    command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+    Ok(command)
+}
+
+/// Whether a program may be executed once others have ended.
+fn passes(error: &io::Error) -> bool {
+    use nix::libc::{EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY};
+    let passing = [EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY];
+    error.raw_os_error().is_some_and(|number| passing.contains(&number))
+}
 
 impl Worker {
     /// Does it; what comes of that at once is put behind `events`.
@@ -73,14 +104,22 @@ impl Worker {
         match self.spawn(task) {
             Ok(pid) => {
                 self.roles.insert(pid, Role::Task(task));
-                self.live.insert(task, Live { pid, attempt, restored: false, killed: false });
+                let since = Instant::now();
+                let live = Live { pid, attempt, restored: false, killed: false, since };
+                self.live.insert(task, live);
                 None
             }
-            Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong => {
+            Err(NotBegun::Ever(error)) => {
                 self.progress.warn(&format!("task {} can't be begun: {error}", task.0));
-                Some(Event::Ended(task, How::Exited(NOT_EXECUTABLE)))
+                // It is the task's own failure, and stands where it would tell of such.
+                self.outputs.tell(task, &format!("ckptd: failed to begin this task: {error}\n"));
+                let status = match error.kind() {
+                    io::ErrorKind::NotFound => NOT_THERE,
+                    _ => NOT_EXECUTABLE,
+                };
+                Some(Event::Ended(task, How::Exited(status)))
             }
-            Err(error) => {
+            Err(NotBegun::Now(error)) => {
                 let text = "tasks can't be begun at the moment, which is tried again each second";
                 self.progress.warn(&format!("{text}: {error}"));
                 Some(Event::NotNow(task))
@@ -88,15 +127,28 @@ impl Worker {
         }
     }
 
-    fn spawn(&self, task: Task) -> io::Result<nix::unistd::Pid> {
-        let text = OsString::from_vec(self.tasks.command(task)?);
-        let (out, err) = self.outputs.begin(task)?;
-        let mut command = Command::new(SHELL);
-        command.arg("-c").arg(text).process_group(0);
-        command.stdin(Stdio::null()).stdout(out).stderr(err);
-        command.current_dir(&self.folder.record().working_directory);
+    fn spawn(&self, task: Task) -> Result<nix::unistd::Pid, NotBegun> {
+        let (out, err) = self.outputs.begin(task).map_err(NotBegun::Now)?;
+        let submission = self.tasks.submission(task).transpose().map_err(NotBegun::Ever)?;
+        let is_submitted = submission.is_some();
+        let mut command = match submission {
+            None => {
+                let text = self.tasks.command(task).map_err(NotBegun::Now)?;
+                let mut command = Command::new(SHELL);
+                command.arg("-c").arg(OsString::from_vec(text));
+                command.current_dir(&self.folder.record().working_directory);
+                command
+            }
+            Some(submission) => of_submission(submission).map_err(NotBegun::Ever)?,
+        };
+        command.process_group(0).stdin(Stdio::null()).stdout(out).stderr(err);
         command.env(MARK, self.folder.path()).env(TASK, task.0.to_string()).env_remove(INNER_CALL);
-        command.spawn().map(|child| pid_of(&child))
+        command.spawn().map(|child| pid_of(&child)).map_err(|error| match error.kind() {
+            io::ErrorKind::ArgumentListTooLong => NotBegun::Ever(error),
+            // The shell is there; what somebody has submitted need not be.
+            _ if is_submitted && !passes(&error) => NotBegun::Ever(error),
+            _ => NotBegun::Now(error),
+        })
     }
 
     fn restore(&mut self, task: Task, attempt: Attempt) -> Option<Event> {
@@ -106,8 +158,16 @@ impl Worker {
         match self.jobs.restart(task, attempt) {
             Ok(keeper) => {
                 self.roles.insert(keeper.pid, Role::Restored(task));
-                self.live
-                    .insert(task, Live { pid: keeper.pid, attempt, restored: true, killed: false });
+                self.live.insert(
+                    task,
+                    Live {
+                        pid: keeper.pid,
+                        attempt,
+                        restored: true,
+                        killed: false,
+                        since: Instant::now(),
+                    },
+                );
                 self.keepers.insert(task, keeper);
                 None
             }

@@ -7,16 +7,20 @@
 //! - `acts`: what the state machine wants done.
 //! - `reap`: processes that have ended.
 //! - `progress`: what the user sees.
+//! - `visitors`: what commands want of an open farm; `apart`: the same where no worker runs.
 
 mod acts;
+mod apart;
 mod keeping;
 mod outputs;
 pub mod processes;
 mod products;
 mod progress;
 mod reap;
+mod visitors;
 
 use super::journal::{Failed, Recorder};
+use super::open::Gate;
 use super::syncing::Synced;
 use super::tasks::Tasks;
 use super::{FarmError, FarmFolder, say};
@@ -24,6 +28,7 @@ use crate::EXIT_FAILED;
 use crate::cli::{CheckpointSetting, FarmSettings, HaltSetting};
 use crate::failure::Failure;
 use crate::session::signals::is_ignored;
+pub use apart::change_apart;
 use ckptd_farm::{Attempt, Event, Farm, Outcome, Reach, Settings, Task};
 use keeping::{Jobs, Keeper};
 use nix::sys::signal::Signal;
@@ -36,6 +41,7 @@ use std::thread::{JoinHandle, available_parallelism};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use visitors::Visitors;
 
 /// What ends a run before its time.
 const DEADLY: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
@@ -84,6 +90,8 @@ struct Live {
     restored: bool,
     /// Whether the farm has killed it.
     killed: bool,
+    /// When it began, or was to be brought back.
+    since: Instant,
 }
 
 struct Worker {
@@ -110,6 +118,8 @@ struct Worker {
     output_limit: Option<u64>,
     looked_at: Instant,
     progress: Progress,
+    /// Where commands come in, of an open farm.
+    visitors: Option<Visitors>,
     failed: Failed,
     interrupted_by: Option<Signal>,
     interrupted_at: Instant,
@@ -187,27 +197,36 @@ impl Worker {
     ) -> Result<Self, Failure> {
         let record = folder.record();
         let settings = record.settings.clone();
-        let (tasks, plan) = folder.open_tasks()?;
+        // Who adds tasks to an open farm has them durable before it lets go.
+        let gate = record.open.map(|_| Gate::wait(folder.path())).transpose()?;
+        let (mut tasks, plan) = folder.open_tasks()?;
+        if let (Some(gate), Some(spool)) = (&gate, tasks.spool()) {
+            spool.sync(gate)?;
+        }
+        drop(gate);
+        let limits = tasks.limits()?;
         let machine = machine_settings(&settings);
         let results = folder.results();
         let outputs = Outputs::of(results.clone()).map_err(FarmError::io("create", &results))?;
         // In range: there are 10,000 at most.
         let slots = machine.slots as u32;
         let (mut recorder, entries) =
-            Recorder::open(&folder.journal(), &results, record.tasks, &tasks, slots)?;
+            Recorder::open(&folder.journal(), &results, folder.fixed_tasks(), &tasks, slots)?;
         let interval = settings.checkpoint.unwrap_or(CheckpointSetting::Auto).interval();
         let jobs = Jobs::of(&folder, interval).map_err(FarmError::io("create", folder.said()))?;
         let working = &record.working_directory;
         let found = jobs.found(|task| products::are_there(&tasks, task, working))?;
-        let farm = match plan {
-            None => Farm::new(machine, record.tasks, entries, found),
-            Some(plan) => {
+        let farm = match (plan, limits) {
+            (None, None) => Farm::new(machine, record.tasks, entries, found),
+            (None, Some(limits)) => Farm::open(machine, limits, entries, found),
+            (Some(plan), _) => {
                 recorder.writes_in(working);
                 Farm::of_plan(machine, plan, entries, found)
             }
         };
         Ok(Self {
             progress: Progress::new(record.tasks, quiet),
+            visitors: None,
             folder,
             tasks,
             outputs,
@@ -243,13 +262,15 @@ impl Worker {
                 while heard.recv().await.is_some() && tell.send(Message::Signal(deadly)).is_ok() {}
             });
         }
+        let mut visits = self.receive()?;
         self.feed(Event::Clock);
         while self.outcome.is_none() || (self.keepers.len() + self.leaving > 0 && !self.is_late()) {
             let wake = self.wake();
-            let message = tokio::select! {
-                Some(message) = messages.recv() => Some(message),
-                _ = ended.recv() => None,
-                () = tokio::time::sleep_until(wake.into()) => None,
+            let (message, visit) = tokio::select! {
+                Some(message) = messages.recv() => (Some(message), None),
+                Some(visit) = visitors::next(&mut visits) => (None, Some(visit)),
+                _ = ended.recv() => (None, None),
+                () = tokio::time::sleep_until(wake.into()) => (None, None),
             };
             // Who ends everything has ended tasks, too: his signal, which others pass on, counts before their ends.
             tokio::task::yield_now().await;
@@ -262,10 +283,12 @@ impl Worker {
             // What has ended is not late, and has ended before anything is asked of it.
             self.reap();
             others.into_iter().for_each(|message| self.hear(message));
+            visit.into_iter().for_each(|visit| self.visited(visit));
             if self.farm.deadline().is_some_and(|deadline| deadline <= self.began.elapsed()) {
                 self.feed(Event::Clock);
             }
             self.look();
+            self.rest();
             self.progress.show(&self.farm.outcome(), self.farm.running());
         }
         Ok(())
@@ -288,7 +311,8 @@ impl Worker {
             !self.keepers.is_empty() || !self.recordable || self.output_limit.is_some();
         let look = needs_look.then(|| self.looked_at + LOOK);
         let sync = self.recorder.due().filter(|_| self.recordable);
-        farm.into_iter().chain(look).chain(sync).min().unwrap_or(now + REST)
+        let idle = self.visitors.as_ref().and_then(Visitors::ends_at);
+        farm.into_iter().chain(look).chain(sync).chain(idle).min().unwrap_or(now + REST)
     }
 
     /// Gives the state machine an event and does what it says, until nothing is left to be done.

@@ -5,7 +5,7 @@ use super::format::{Executed, Instance, Specified};
 use super::names::shown;
 use super::place::link_on_the_way;
 use super::steps::Step;
-use crate::farm::tasks::MOST;
+use crate::farm::limits::MOST_TASKS;
 use ckptd_farm::{BadGraph, Graph, MOST_EDGES, Task};
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -34,8 +34,8 @@ pub fn check(instance: Instance, directory: &Path) -> Result<Checked, WorkflowEr
     if all.is_empty() {
         return Err(WorkflowError::Empty);
     }
-    if all.len() > MOST as usize {
-        return Err(WorkflowError::TooMany(MOST));
+    if all.len() > MOST_TASKS as usize {
+        return Err(WorkflowError::TooMany(MOST_TASKS));
     }
     let is_long = |task: &&Specified| task.id.len().max(task.name.len()) > LONGEST_NAME;
     if let Some(task) = all.iter().find(is_long) {

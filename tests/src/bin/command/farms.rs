@@ -17,7 +17,7 @@ use super::stage::{Finished, Running, Stage, expect, own, until};
 const COUNT: &str = "echo begun >> begun.$1; i=0\n\
                      while [ $i -lt $2 ]; do i=$((i+1)); echo \"$1 $i\"; echo \"$i $1\" >&2; sleep 0.05; done\n";
 /// Its last number: it takes about eight seconds, so that a busy machine has time to do something to it before.
-const LAST: u32 = 160;
+pub const LAST: u32 = 160;
 
 /// A case's run.
 pub struct Farm<'a> {
@@ -76,13 +76,14 @@ impl<'a> Farm<'a> {
         Ok(all)
     }
 
-    fn read(&self, name: &str) -> Result<String, Failure> {
+    /// What is in one of the files of results.
+    pub fn read(&self, name: &str) -> Result<String, Failure> {
         let path = self.results.join(name);
         fs::read_to_string(&path).map_err(|error| Failure(format!("{}: {error}", path.display())))
     }
 
     /// Waits until a task has written that.
-    fn until_written(&self, name: &str, text: &str) -> Result<(), Failure> {
+    pub fn until_written(&self, name: &str, text: &str) -> Result<(), Failure> {
         until(text, || self.read(name).is_ok_and(|written| written.contains(text)))
     }
 

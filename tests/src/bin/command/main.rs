@@ -26,6 +26,7 @@ mod silent;
 mod sockets;
 mod stage;
 mod streams;
+mod submitted;
 mod terminals;
 mod timeline;
 mod workflows;
@@ -97,6 +98,15 @@ const CASES: &[(&str, Case)] = &[
     ("farm-left-behind", farms::left_behind),
     ("farm-unkept", farms::unkept),
     ("farm-full-disk", farms::full_disk),
+    ("farm-submitted", submitted::exact),
+    ("farm-submitted-and-cancelled", submitted::cancelled),
+    ("farm-submitted-and-retried", submitted::retried),
+    ("farm-submitted-and-killed", submitted::killed),
+    ("farm-submitted-and-killed-often", submitted::killed_often),
+    ("farm-submitted-and-stopped", submitted::stopped),
+    ("farm-submitted-at-once", submitted::at_once),
+    ("farm-submitted-at-the-end", submitted::at_the_end),
+    ("farm-submitted-by-another", submitted::by_another),
     ("workflow-killed", workflows::killed),
     ("workflow-failed", workflows::failed),
     ("workflow-without-file", workflows::without_file),

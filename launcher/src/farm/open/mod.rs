@@ -1,0 +1,22 @@
+//! A farm whose tasks are submitted one by one.
+//!
+//! - `submission`: a task as it was submitted, in bytes.
+//! - `spool`: all of them, on the disk.
+//! - `gate`: who may add to them.
+//! - `request`: what commands ask the worker for.
+//! - `reach`: asking it, and starting it where there is none.
+//! - `ends`: what has ended, by a journal that grows.
+
+mod ends;
+mod gate;
+mod reach;
+mod request;
+mod spool;
+mod submission;
+
+pub use ends::Ends;
+pub use gate::Gate;
+pub use reach::{ask, begin, serve, until_gone};
+pub use request::{MAX_REQUEST, Reply, Request, RunningTask, SOCKET};
+pub use spool::{Spool, submit};
+pub use submission::Submission;

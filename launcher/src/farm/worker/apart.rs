@@ -1,0 +1,52 @@
+//! What commands want of a task of an open farm that nobody runs.
+
+use super::visitors::refusal;
+use super::{Jobs, machine_settings, processes};
+use crate::cli::CheckpointSetting;
+use crate::farm::journal::Recorder;
+use crate::farm::{FarmError, FarmFolder};
+use ckptd_farm::{Action, Event, Farm, Settings, Task};
+use std::time::Duration;
+
+/// Does it, durably. Nothing is begun.
+///
+/// # Errors
+/// [`FarmError::Running`] where somebody runs the farm; where it can't be done, or can't be recorded.
+pub fn change_apart(folder: &FarmFolder, task: Task, event: Event) -> Result<(), FarmError> {
+    let _lock = folder.lock()?;
+    // Where everything was killed, the task may have lived on.
+    processes::end_left(folder.path())
+        .map_err(FarmError::process("end what is left of the farm"))?;
+    let (tasks, _) = folder.open_tasks()?;
+    let limits = tasks.limits()?.unwrap_or_default();
+    let results = folder.results();
+    std::fs::create_dir_all(&results).map_err(FarmError::io("create", &results))?;
+    let (mut recorder, entries) =
+        Recorder::open(&folder.journal(), &results, folder.fixed_tasks(), &tasks, 0)?;
+    let settings = &folder.record().settings;
+    let interval = settings.checkpoint.unwrap_or(CheckpointSetting::Auto).interval();
+    let jobs = Jobs::of(folder, interval).map_err(FarmError::io("create", folder.said()))?;
+    let found = jobs.found(|_| true)?;
+    let machine = Settings { slots: 0, ..machine_settings(settings) };
+    let mut farm = Farm::open(machine, limits, entries, found);
+    // What was found to have ended is recorded first.
+    let mut actions = farm.step(Duration::ZERO, Event::Recordable(true));
+    let refused = refusal(folder.name(), task, farm.stage(task), &event);
+    if refused.is_none() {
+        actions.extend(farm.step(Duration::ZERO, event));
+    }
+    let mut over = Vec::new();
+    for action in actions {
+        match action {
+            Action::Record(entry) => recorder.record(entry, &tasks)?,
+            Action::Forget(task, attempt) => over.push((task, attempt)),
+            // With no slot nothing begins.
+            _ => {}
+        }
+    }
+    recorder.sync()?;
+    for (task, attempt) in over {
+        jobs.forget(task, attempt);
+    }
+    refused.map_or(Ok(()), Err)
+}
