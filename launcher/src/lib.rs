@@ -10,6 +10,7 @@
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
 //! - `client`: what commands say to the process that runs a job, a cluster's or its launcher.
 //! - `cluster`: the commands where the machine belongs to a cluster.
+//! - `exporting`: whether spans are to be exported.
 //! - `farm`: many tasks on this machine.
 //! - `hooks`: commands that are called when something happens to a job.
 //! - `interrupts`: signals to a command that has something to clean up.
@@ -18,6 +19,7 @@
 //! - `nearest`: names that were perhaps meant.
 //! - `out`: what commands print.
 //! - `recipients`: archives that are encrypted for somebody.
+//! - `spans`: spans for a collector of OpenTelemetry.
 //! - `tables`, `text`: text for people.
 //! - `timeline`: what `--trace` writes.
 
@@ -31,6 +33,7 @@ mod cluster;
 mod commands;
 #[cfg(feature = "configuration")]
 mod configuration;
+mod exporting;
 mod failure;
 mod farm;
 mod hooks;
@@ -44,6 +47,11 @@ mod out;
 mod output_file;
 mod recipients;
 mod session;
+#[cfg(feature = "opentelemetry")]
+mod spans;
+#[cfg(not(feature = "opentelemetry"))]
+#[path = "without_spans.rs"]
+mod spans;
 mod tables;
 mod text;
 mod timeline;

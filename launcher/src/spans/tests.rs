@@ -1,0 +1,1 @@
+//! Spans that are exported, as a collector gets them.
