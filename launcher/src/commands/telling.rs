@@ -9,11 +9,11 @@ use crate::timeline::Timeline;
 use std::io::IsTerminal;
 use tracing::Level;
 use tracing::level_filters::STATIC_MAX_LEVEL;
-use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry};
 
 /// The variable that says which lines are told: levels, of everything or of what begins with a name
 /// (`info,coordinator=debug`).
@@ -77,7 +77,7 @@ pub fn tell_what_happens(process: Option<Process>) -> Option<Export> {
         Some(Ok(export)) => (export, None),
         Some(Err(reason)) => (None, Some(reason)),
     };
-    let spans = export.as_ref().map(|export| export.layer().with_filter(of_ckptd(SPANS)));
+    let spans = export.as_ref().map(layer_of);
     let journal = journal.map(|journal| journal.with_filter(filter.clone()));
     let lines = lines.map(|lines| lines.with_filter(filter));
     // Set already: then it tells.
@@ -89,6 +89,11 @@ pub fn tell_what_happens(process: Option<Process>) -> Option<Export> {
         tracing::warn!("{reason}");
     }
     export
+}
+
+/// What has a process's spans exported.
+fn layer_of(export: &Export) -> impl Layer<Registry> + use<> {
+    Layer::<Registry>::with_filter(export.layer::<Registry>(), of_ckptd(SPANS))
 }
 
 /// All of ckptd up to that level, nothing of its libraries.
@@ -149,7 +154,7 @@ pub fn trace(what: &str, options: &JobOptions) -> Result<Trace, Failure> {
     if timeline.is_some() || export.is_some() {
         let lines = timeline.as_ref();
         let lines = lines.map(|lines| lines.layer().with_filter(of_ckptd(LevelFilter::TRACE)));
-        let spans = export.as_ref().map(|export| export.layer().with_filter(of_ckptd(SPANS)));
+        let spans = export.as_ref().map(layer_of);
         let _ = tracing_subscriber::registry().with(spans).with(lines).try_init();
     }
     Ok(Trace { _timeline: timeline, _export: export })
