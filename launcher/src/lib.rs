@@ -18,6 +18,7 @@
 //! - `mpi`: run times of MPI, and what their launchers are told.
 //! - `nearest`: names that were perhaps meant.
 //! - `out`: what commands print.
+//! - `progress`: how far long work is.
 //! - `recipients`: archives that are encrypted for somebody.
 //! - `spans`: spans for a collector of OpenTelemetry.
 //! - `tables`, `text`: text for people.
@@ -45,6 +46,7 @@ mod mpi;
 mod nearest;
 mod out;
 mod output_file;
+mod progress;
 mod recipients;
 mod session;
 #[cfg(feature = "opentelemetry")]

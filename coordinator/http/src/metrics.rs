@@ -21,6 +21,13 @@ const NODE_STATES: [&str; 6] = ["alive", "unheard", "draining", "drained", "leav
 /// States of jobs that run.
 const JOB_STATES: [&str; 3] = ["starting", "running", "restoring"];
 
+/// What room members have: the metric, what it tells, and its key in the listing of nodes.
+const ROOM: [(&str, &str, &str); 3] = [
+    ("node_disk_free", "Free space on the disk of a member's agent", "disk_free"),
+    ("node_disk_size", "Size of that disk", "disk_size"),
+    ("node_memory_available", "Memory that a member could give to programs", "available_memory"),
+];
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct State {
     state: String,
@@ -36,6 +43,7 @@ struct Node {
     node: String,
 }
 
+type Sizes = Family<Node, Gauge>;
 type Ratio = Gauge<f64, AtomicU64>;
 
 /// See the module.
@@ -45,6 +53,8 @@ pub struct Metrics {
     slots: Family<Node, Gauge>,
     load: Family<Node, Ratio>,
     battery: Family<Node, Ratio>,
+    /// Of the disks and of the memory of members.
+    room: [Sizes; 3],
     jobs: Family<State, Gauge>,
     waiting: Gauge,
     // A family, since it may not be known.
@@ -85,6 +95,7 @@ impl Default for Metrics {
             slots: Family::default(),
             load: Family::default(),
             battery: Family::default(),
+            room: <[Sizes; 3]>::default(),
             jobs: Family::default(),
             waiting: Gauge::default(),
             free: Family::default(),
@@ -110,6 +121,9 @@ impl Metrics {
         to.register("node_load", "Load average of a member over a minute", self.load.clone());
         let about = "Charge of a member's battery, 1 full";
         to.register("node_battery_ratio", about, self.battery.clone());
+        for ((name, about, _), family) in ROOM.iter().zip(&self.room) {
+            to.register_with_unit(*name, *about, Unit::Bytes, family.clone());
+        }
         to.register("jobs", "Jobs that are not over, by their state", self.jobs.clone());
         let about = "Copies that the newest checkpoints of running jobs lack";
         to.register("copies_waiting", about, self.waiting.clone());
@@ -167,6 +181,7 @@ impl Metrics {
         self.slots.clear();
         self.load.clear();
         self.battery.clear();
+        self.room.iter().for_each(Family::clear);
         for node in items(&listings.nodes, usize::MAX) {
             let Some(name) = node["name"].as_str() else { continue };
             let label = Node { node: escaped(name) };
@@ -178,6 +193,11 @@ impl Metrics {
             }
             if let Some(percent) = node["battery"].as_f64() {
                 self.battery.get_or_create(&label).set(percent / 100.0);
+            }
+            for ((_, _, key), family) in ROOM.iter().zip(&self.room) {
+                if let Some(bytes) = node[*key].as_i64() {
+                    family.get_or_create(&label).set(bytes);
+                }
             }
         }
         let waiting: u64 = items(&listings.jobs, usize::MAX).map(copies_waiting).sum();
@@ -243,7 +263,8 @@ mod tests {
 
     fn listings() -> Listings {
         Listings {
-            nodes: json!([{"name": "a\"\n", "state": "alive", "slots": 2, "load": 0.5, "battery": 80},
+            nodes: json!([{"name": "a\"\n", "state": "alive", "slots": 2, "load": 0.5, "battery": 80,
+                "disk_free": 1024, "disk_size": 4096, "available_memory": null},
                 {"name": "b", "state": "gone", "slots": 4, "load": null, "battery": null}]),
             jobs: json!([{"state": "running", "settings": {"copies": 2},
                 "checkpoints": [{"images": [{"holders": ["a"]}]}]}, {"state": "ended"}]),
@@ -271,6 +292,8 @@ mod tests {
             "ckptd_node_slots{node=\"b\"} 4",
             "ckptd_node_load{node=\"a\\\"\\n\"} 0.5",
             "ckptd_node_battery_ratio{node=\"a\\\"\\n\"} 0.8",
+            "ckptd_node_disk_free_bytes{node=\"a\\\"\\n\"} 1024",
+            "ckptd_node_disk_size_bytes{node=\"a\\\"\\n\"} 4096",
             "ckptd_copies_waiting 1",
             "ckptd_state_free_bytes{} 4096",
             "ckptd_node_losses_total 1",

@@ -346,7 +346,17 @@ Examples:
     },
     /// Show nodes, jobs, processes, checkpoints and moves, live; q ends it.
     ///
-    /// Where standard output is no terminal, it is printed once.
+    /// Where standard output is no terminal, it is printed once. With NO_COLOR in the environment it has no colours.
+    #[command(after_long_help = "\
+Keys:
+  up, down, k, j, Home, End   select another job, process or node
+  Tab                         on to the next table
+  s, r                        sort by the next column; from the last to the first
+  /                           show what has a text in it alone; Esc shows all again
+  Enter, d                    all about what is selected; Esc leads back
+  c                           take a checkpoint of the job now
+  l                           in the table of nodes: this one is about to go, as 'ckptd leave'; asks first
+  q, Esc                      end")]
     Top {
         /// How often it is looked at, such as 1s or 1m.
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::time_span)]

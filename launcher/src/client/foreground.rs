@@ -8,12 +8,13 @@ use super::launcher::AskError;
 use super::link::{Link, LinkError, LinkSender};
 use super::refusal::{refusal, unexpected};
 use super::resume::Resume;
-use super::{LOST_LIMIT, LOST_RETRY};
+use super::{LOST_LIMIT, LOST_RETRY, restarting};
 use crate::failure::Failure;
 use crate::hooks::Caller;
 use crate::interrupts::Held;
 use crate::out::print;
 use crate::output_file::Follower;
+use crate::progress::Watcher;
 use crate::session::signals;
 use crate::session::sink::Sink;
 use crate::session::streams::{terminal_stream, user_output};
@@ -137,6 +138,8 @@ struct Screen {
     job: Option<Job>,
     /// The id of a job that runs, or that the cluster has promised to run.
     accepted: Option<String>,
+    /// Tells how far its restart is.
+    restarting: Option<Watcher>,
     /// Up to where its output has been shown.
     shown: Option<LogPlace>,
     /// When it was last told to end.
@@ -183,6 +186,7 @@ impl Screen {
             raw: RawGuard::new(),
             job: None,
             accepted: None,
+            restarting: None,
             shown,
             interrupted: None,
             pipe_told: false,
@@ -222,8 +226,15 @@ impl Screen {
 
     async fn on_answer(&mut self, answer: Answer) -> Result<Next, Failure> {
         match answer {
-            Answer::Accepted { job } => self.accepted = Some(job),
+            Answer::Accepted { job } => {
+                if let (Ask::Restart(_), Host::Cluster(socket)) = (&self.want.ask, &self.want.host)
+                {
+                    self.restarting = Some(restarting::watch(socket.clone(), job.clone()));
+                }
+                self.accepted = Some(job);
+            }
             Answer::Started { job, name, terminal, at } => {
+                self.restarting = None;
                 let alone = is_detached(&self.want.ask);
                 if let Some(output) = &mut self.want.output {
                     output.start(self.want.host.socket(), &job, alone);
@@ -246,7 +257,10 @@ impl Screen {
                 self.output(stream, bytes);
                 self.shown = Some(at);
             }
-            Answer::Say { text } => self.say(&text),
+            Answer::Say { text } => {
+                self.restarting.iter().for_each(Watcher::clear);
+                self.say(&text);
+            }
             Answer::Committed { record } => {
                 if let Some(commits) = &self.want.commits {
                     commits.tell(record.checkpoint);
@@ -266,6 +280,7 @@ impl Screen {
                 return Ok(Next::Done(status.shell_status()));
             }
             Answer::Failed { reason, status } => {
+                self.restarting = None;
                 self.flush().await;
                 terminal::leave_raw();
                 if self.is_over() {

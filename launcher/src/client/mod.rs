@@ -8,6 +8,7 @@
 //! - [`resume`]: how a job goes on that has ended before its time.
 //! - [`refusal`]: answers by which nothing was done.
 //! - [`last_checkpoint`]: a checkpoint and the job's end when a signal comes.
+//! - `restarting`: how far a restart is.
 //! - `input`: what the user types for it.
 
 pub mod commits;
@@ -18,6 +19,7 @@ pub mod last_checkpoint;
 pub mod launcher;
 pub mod link;
 pub mod refusal;
+mod restarting;
 pub mod resume;
 
 use std::time::Duration;

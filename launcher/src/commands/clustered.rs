@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, listing};
 use crate::failure::Failure;
 use crate::mpi;
 use crate::output_file::{Follower, OutputFile};
-use crate::session;
+use crate::{progress, session};
 use protocol::cluster::NodeName;
 use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Daemons, Interval, JobSettings, Placement, Traffic};
@@ -319,12 +319,28 @@ pub fn nodes(
 /// `ckptd leave`.
 pub fn leave(cluster: &Cluster, node: Option<NodeName>) -> Result<(), Failure> {
     let who = node.as_ref().map_or("this machine".to_owned(), NodeName::to_string);
-    cluster.insist(&format!("announce that {who} goes"), &Ask::Leave { node })
+    let look = || node.as_ref().and_then(|node| what_is_there(cluster, node));
+    let ask = Ask::Leave { node: node.clone() };
+    progress::meanwhile(look, || cluster.insist(&format!("announce that {who} goes"), &ask))
+}
+
+/// What a member still runs.
+fn what_is_there(cluster: &Cluster, node: &NodeName) -> Option<String> {
+    let listed = cluster.listing("list the nodes", &Ask::Nodes).ok()?;
+    let all = listed.as_array()?;
+    let member = all.iter().find(|member| member["name"] == node.as_str())?;
+    let state = listing::node_state(member);
+    Some(match listing::list(member, "instances") {
+        [] => format!("{node} is {state}; nothing of a job runs there any more"),
+        _ => format!("{node} is {state}; still there: {}", listing::words(member, "instances")),
+    })
 }
 
 /// `ckptd drain`.
 pub fn drain(cluster: &Cluster, node: NodeName, wait: bool) -> Result<(), Failure> {
-    cluster.insist(&format!("drain {node}"), &Ask::Drain { node, wait })
+    let look = || what_is_there(cluster, &node);
+    let ask = Ask::Drain { node: node.clone(), wait };
+    progress::meanwhile(look, || cluster.insist(&format!("drain {node}"), &ask))
 }
 
 /// `ckptd uncordon`.

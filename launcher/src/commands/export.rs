@@ -9,10 +9,10 @@ use crate::cli::ExportArguments;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::jobs::{self, JobFolder};
+use crate::progress::{Bar, Unit};
 use crate::recipients::{KeyError, Recipients, Sealing};
 use crate::text;
 use ckpt_store::archive::{ArchiveError, Export, Interrupted};
-use indicatif::{ProgressBar, ProgressStyle};
 use output::{Output, Target};
 use rustix::process::{nice, set_parent_process_death_signal};
 use std::fs::File;
@@ -55,7 +55,8 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
     let export =
         Export::open(job.path(), record.checkpoint, log).map_err(|error| failed(error.into()))?;
     let out = target.open(export.bytes(), interrupts.as_ref());
-    let bar = bytes_bar(Some(export.bytes()), format!("{}@{}", job.name(), record.checkpoint));
+    let about = format!("{}@{}", job.name(), record.checkpoint);
+    let bar = Bar::new(about, Unit::Bytes, Some(export.bytes()));
     let mut signal = None;
     let mut watch = |bytes| {
         bar.inc(bytes);
@@ -65,7 +66,7 @@ pub fn perform(context: &Context, arguments: &ExportArguments) -> Result<u8, Fai
     let result = out
         .map_err(Refusal::Place)
         .and_then(|out| write(export, &job, (out, recipients), &mut watch));
-    bar.finish_and_clear();
+    bar.finish();
     // What waited for a network may have been given up before it was looked at here.
     let signal = signal.or_else(|| interrupts.as_mut().and_then(Interrupts::came));
     match (result, signal) {
@@ -114,22 +115,6 @@ fn write(
 /// Ends the archive, and makes it durable, under its name; its length.
 fn keep(written: Sealing<Counted<BufWriter<Output>>>) -> Result<u64, ArchiveError> {
     written.finish().map_err(ArchiveError::Write)?.keep()
-}
-
-/// A bar on standard error, drawn only where that is a terminal.
-pub fn bytes_bar(total: Option<u64>, about: String) -> ProgressBar {
-    let (bar, template) = match total {
-        Some(total) => (
-            ProgressBar::new(total),
-            "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-        ),
-        None => (ProgressBar::no_length(), "{msg} {bytes} {bytes_per_sec}"),
-    };
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar.set_message(about);
-    bar
 }
 
 /// Counts what passes.

@@ -5,6 +5,7 @@ use super::{Context, print, print_json};
 use crate::cli::ListArguments;
 use crate::failure::Failure;
 use crate::jobs::{self, JobError, JobFolder};
+use crate::progress::{Bar, Unit};
 use crate::text;
 use serde::Serialize;
 
@@ -38,7 +39,9 @@ pub fn perform(
         jobs::sweep(&context.state)?;
     }
     let mut all = Vec::new();
+    let bar = Bar::new("jobs looked through".to_owned(), Unit::Jobs, None);
     for job in &jobs {
+        bar.set(all.len() as u64, jobs.len() as u64);
         match collect(job) {
             Ok(made) => all.push(made),
             // A running job makes its own room at each commit.
@@ -46,6 +49,7 @@ pub fn perform(
             Err(failure) => return Err(failure),
         }
     }
+    bar.finish();
     if list.json {
         return print_json(&all);
     }

@@ -4,7 +4,6 @@ mod alone;
 mod promoted;
 mod to_cluster;
 
-use super::export::bytes_bar;
 use super::{Context, print};
 use crate::bucket::{Address, BucketError, Download, GiveUp};
 use crate::cli::ImportArguments;
@@ -12,6 +11,7 @@ use crate::client::link::LinkError;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::jobs::{Incoming, JobError, JobRecord, RecordError, Wanted};
+use crate::progress::{Bar, Unit};
 use crate::recipients::{Identities, KeyError, Opened};
 use ckpt_agent::images::CopyError;
 use ckpt_store::CommitMark;
@@ -82,14 +82,14 @@ pub fn bring(
         Err(error) => return interrupted(interrupts, Failure::of(&what, error)),
     };
     let from = interrupts.reader(opened).map_err(|error| Failure::of(&what, error))?;
-    let bar = bytes_bar(None, file.display().to_string());
+    let bar = Bar::new(file.display().to_string(), Unit::Bytes, None);
     let mut signal = None;
     let result = take(context, wish, (from, identities.as_ref()), &mut |bytes| {
         bar.inc(bytes);
         signal = interrupts.came();
         if signal.is_some() { Err(Interrupted) } else { Ok(()) }
     });
-    bar.finish_and_clear();
+    bar.finish();
     let signal = signal.or_else(|| interrupts.came());
     let result = match (result, download) {
         // If the way here was what failed, that says more.

@@ -37,6 +37,8 @@ mod listing_tests;
 mod login;
 mod logs;
 mod ls;
+#[cfg(feature = "manual")]
+mod man;
 mod one_line;
 mod rehearse;
 mod report;
@@ -205,7 +207,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent, pending: &Pending) -> Result<u
         #[cfg(feature = "manual")]
         Command::Completions { shell } => completions::completions(shell)?,
         #[cfg(feature = "manual")]
-        Command::Man { folder } => completions::manual(&folder)?,
+        Command::Man { folder } => man::perform(&folder)?,
         #[cfg(feature = "configuration")]
         Command::Config(command) => config::perform(command)?,
         Command::Doctor { mpi: Some(launcher), list, .. } => return doctor::mpi(&launcher, list),

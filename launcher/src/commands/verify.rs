@@ -7,9 +7,9 @@ use crate::EXIT_FAILED;
 use crate::cli::{EngineSetting, ListArguments};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
+use crate::progress::{Bar, Unit};
 use crate::text;
 use ckpt_agent::look;
-use indicatif::{ProgressBar, ProgressStyle};
 use protocol::cluster::look::{Finding, Look};
 use serde::Serialize;
 
@@ -150,20 +150,13 @@ fn verdict(checkpoint: u64, finding: Finding) -> Verdict {
     Verdict { checkpoint, instance, holders, verdict, reason, chunks, bytes }
 }
 
-/// Shows on standard error how far it is, only where that is a terminal.
+/// Shows on standard error how far it is.
 fn with_bar(
     checkpoint: u64,
     read: impl FnOnce(&mut dyn FnMut(ckpt_store::Progress)) -> Finding,
 ) -> Finding {
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} chunks {eta}") {
-        bar.set_style(style);
-    }
-    bar.set_message(format!("checkpoint {checkpoint}"));
-    let finding = read(&mut |progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-    });
-    bar.finish_and_clear();
+    let bar = Bar::new(format!("checkpoint {checkpoint}"), Unit::Chunks, Some(0));
+    let finding = read(&mut |progress| bar.set(progress.done, progress.total));
+    bar.finish();
     finding
 }

@@ -27,6 +27,8 @@ const INTERVALS: [&str; 7] = ["0", "2", "5", "10", "30", "60", "auto"];
 const QUICK_INTERVALS: [&str; 4] = ["0", "2", "5", "auto"];
 /// What the job takes without a checkpoint, in seconds, and in the short form: longer than `auto` waits with its first checkpoint, 30 s.
 const WHOLE: (f64, f64) = (100.0, 45.0);
+/// Runs of an entry, and in the short form: where there are fewer, it is not shown.
+const RUNS: (usize, usize) = (5, 1);
 /// Cores of each node: two clusters of three leave room on two cores.
 const CORES: f64 = 0.28;
 /// Ranks of a job.
@@ -45,6 +47,9 @@ pub struct Measured {
     pub rounds: u64,
     /// Rounds a second of one cluster, beside the other.
     pub speed: f64,
+    /// Runs that an entry has to have.
+    #[serde(default)]
+    pub least: usize,
     /// All runs.
     pub runs: Vec<Run>,
 }
@@ -70,7 +75,7 @@ impl Measured {
     fn total(&self, interval: &str, lost: bool) -> Option<f64> {
         let wanted = |run: &&Run| run.interval == interval && run.lost_at.is_some() == lost;
         let totals: Vec<f64> = self.runs.iter().filter(wanted).map(|run| run.total).collect();
-        Some(median(&totals)).filter(|total| total.is_finite())
+        (totals.len() >= self.least.max(1)).then(|| median(&totals))
     }
 
     /// The intervals for which there is anything, in the order of their measurement.
@@ -144,13 +149,17 @@ pub fn measure(stage: &Stage, quick: bool, kept: &mut Kept<Measured>) -> Result<
         let part = kept.part(NAME, origin);
         part.speed = speeds.iter().sum::<f64>() / 2.0;
         let turns = whole * part.speed / f64::from(RANKS);
+        part.least = if quick { RUNS.1 } else { RUNS.0 };
         part.rounds = turns.round().max(1.0) as u64 * u64::from(RANKS);
         kept.save()?;
     }
     let intervals = if quick { &QUICK_INTERVALS[..] } else { &INTERVALS[..] };
-    for interval in intervals {
+    // All of them once, then all again: what is slow for an hour is slow for each.
+    let turns = (1..=kept.part(NAME, origin).least)
+        .flat_map(|turn| intervals.iter().map(move |interval| (turn, interval)));
+    for (turn, interval) in turns {
         let part = kept.part(NAME, origin);
-        if part.runs.iter().any(|run| run.interval == *interval) {
+        if part.runs.iter().filter(|run| run.interval == *interval).count() >= 2 * turn {
             continue;
         }
         let rounds = part.rounds;
@@ -336,12 +345,14 @@ mod tests {
             run("10", 104.0, None),
             run("10", 125.0, Some(55.0)),
         ];
-        let mut measured = Measured { runs, ..Measured::default() };
+        let mut measured = Measured { runs, least: 1, ..Measured::default() };
         assert!(measured.figures().is_empty(), "without auto there is nothing to compare");
         measured.runs.push(run("auto", 126.0, Some(50.0)));
         let figures = measured.figures();
         assert!(figures[0].reached && (figures[0].score - 1.008).abs() < 1e-9);
         assert!(measured.table().contains("18.8 %"), "{}", measured.table());
+        let few = Measured { least: 5, ..measured.clone() };
+        assert!(few.figures().is_empty() && !few.table().contains("18.8 %"));
         let origin =
             Origin { machine: "m".into(), date: "d".into(), command: "c".into(), quick: true };
         let svg = draw(&measured, &origin);

@@ -3,7 +3,9 @@
 use nix::errno::Errno;
 
 use super::super::sys::abi::{self, PtraceRequest as Request};
-use super::thread::SIGINFO;
+
+/// Bytes of a siginfo_t.
+pub const SIGINFO: usize = 128;
 
 /// PTRACE_GETSIGINFO and PTRACE_SETSIGINFO (include/uapi/linux/ptrace.h).
 const GET_SIGINFO: Request = 0x4202;

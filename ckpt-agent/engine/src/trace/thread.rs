@@ -22,13 +22,12 @@ mod signals;
 mod stood;
 mod traps;
 
+pub use super::ptrace::SIGINFO;
 pub use registers::LARGEST_SET;
 
 use registers::registers;
 use traps::HeldTrap;
 
-/// Bytes of a siginfo_t.
-pub const SIGINFO: usize = 128;
 /// Every signal but SIGTRAP, which ends an injected run.
 pub(super) const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;

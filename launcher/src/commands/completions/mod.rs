@@ -1,16 +1,13 @@
-//! `ckptd completions` and `ckptd man`: made from the definition of the command line.
+//! `ckptd completions`: made from the definition of the command line.
 
 mod names;
 
 use super::print;
 use crate::cli::Cli;
 use crate::failure::Failure;
-use clap::{Command, CommandFactory};
+use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_complete::env::{CompleteEnv, Shells};
-use clap_mangen::Man;
-use std::fs;
-use std::path::Path;
 
 /// Set by the shell when it asks for what may follow.
 const ASKED: &str = "CKPTD_COMPLETE";
@@ -53,47 +50,9 @@ pub fn answer() -> Result<bool, clap::Error> {
     asked.try_complete(std::env::args_os(), here.as_deref())
 }
 
-/// Writes ckptd.1, and ckptd-COMMAND.1 for each command.
-pub fn manual(folder: &Path) -> Result<(), Failure> {
-    let failed = |error| Failure::of(format!("write the manual to {}", folder.display()), error);
-    fs::create_dir_all(folder).map_err(failed)?;
-    for (name, page) in pages().map_err(failed)? {
-        fs::write(folder.join(name), page).map_err(failed)?;
-    }
-    Ok(())
-}
-
-/// Names of files, and what is in them.
-fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
-    let mut root = Cli::command().disable_help_subcommand(true);
-    root.build();
-    let mut pages = vec![("ckptd.1".to_owned(), page(root.clone())?)];
-    for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
-        let name = format!("ckptd-{}", command.get_name());
-        let command = command.clone().version(env!("CARGO_PKG_VERSION"));
-        pages.push((format!("{name}.1"), page(command)?));
-    }
-    Ok(pages)
-}
-
-fn page(command: Command) -> std::io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    Man::new(command)
-        .manual("ckptd")
-        .source(concat!("ckptd ", env!("CARGO_PKG_VERSION")))
-        .render(&mut text)?;
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn commands() -> Vec<String> {
-        let cli = Cli::command();
-        let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
-        shown.map(|command| command.get_name().to_owned()).collect()
-    }
 
     #[test]
     fn every_shell_has_a_script() {
@@ -101,21 +60,5 @@ mod tests {
             let script = script(shell).unwrap();
             assert!(script.contains(ASKED) && script.contains(NAME), "{shell}: {script}");
         }
-    }
-
-    #[test]
-    fn every_command_has_a_page() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("man1");
-        manual(&folder).unwrap();
-        let main = fs::read_to_string(folder.join("ckptd.1")).unwrap();
-        for name in commands() {
-            let page = fs::read_to_string(folder.join(format!("ckptd-{name}.1"))).unwrap();
-            assert!(page.starts_with(".ie") || page.contains(".TH ckptd"), "{page}");
-            assert!(page.contains("SYNOPSIS") && page.contains(".SH NAME"), "{name}");
-            assert!(main.contains(&format!("ckptd\\-{}(1)", name)), "{name} is not in ckptd.1");
-        }
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), commands().len() + 1);
-        manual(Path::new("/dev/null/x")).unwrap_err();
     }
 }

@@ -5,11 +5,11 @@ use crate::client::refusal::unexpected;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
+use crate::progress::Bar;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ckpt_agent::images;
 use ckpt_store::archive::Interrupted;
-use indicatif::ProgressBar;
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::client::{Answer, Ask, LogPlace};
@@ -31,13 +31,13 @@ const MOST_HOLDERS: usize = 64;
 
 /// Who is told of what is done, and whether it is to go on.
 pub struct Watched {
-    bar: ProgressBar,
+    bar: Bar,
     interrupts: RefCell<Interrupts>,
     signal: Cell<Option<u8>>,
 }
 
 impl Watched {
-    pub fn new(bar: ProgressBar, interrupts: Interrupts) -> Self {
+    pub fn new(bar: Bar, interrupts: Interrupts) -> Self {
         Self { bar, interrupts: RefCell::new(interrupts), signal: Cell::new(None) }
     }
 
@@ -52,7 +52,7 @@ impl Watched {
 
     /// The signal that has come, once all is over.
     pub fn signal(&self) -> Option<u8> {
-        self.bar.finish_and_clear();
+        self.bar.finish();
         // What waited for a network may have been given up before it was looked at.
         self.signal.get().or_else(|| self.interrupts.borrow_mut().came())
     }

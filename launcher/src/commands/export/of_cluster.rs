@@ -3,12 +3,13 @@
 
 use super::images::{Miss, Source, Watched};
 use super::output::{Output, Target};
-use super::{Counted, bytes_bar, keep};
+use super::{Counted, keep};
 use crate::client::refusal::unexpected;
 use crate::cluster::Cluster;
 use crate::commands::{Context, target};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
+use crate::progress::{Bar, Unit};
 use crate::recipients::{KeyError, Recipients, Sealing};
 use crate::text;
 use ckpt_agent::images::{self, CopyError};
@@ -41,7 +42,7 @@ pub fn perform(
     let room = room(context, target)?;
     let interrupts = Interrupts::hold()?;
     let opened = target.open(bytes, Some(&interrupts)).map_err(Refusal::from);
-    let watched = Watched::new(bytes_bar(Some(bytes), about), interrupts);
+    let watched = Watched::new(Bar::new(about, Unit::Bytes, Some(bytes)), interrupts);
     let source = Source { cluster, job: &job, watched: &watched };
     let written = opened.and_then(|out| write(&source, &sealed, &room, (out, recipients)));
     match (written, watched.signal()) {

@@ -1,13 +1,16 @@
-//! A picture, drawn.
+//! A view, drawn.
 
+use super::columns::Column;
 use super::data::Picture;
-use crate::cluster::listing::{self, age, decimals, list, number, word};
+use super::view::{Mode, Table, View};
+use crate::cluster::listing::{self, list, number, word};
+use crate::tables::printable;
 use crate::text;
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table as Grid, TableState, Wrap};
 use ratatui::{Frame, Terminal};
 use serde_json::Value;
 
@@ -17,55 +20,25 @@ const PLAIN_WIDTH: u16 = 120;
 const PLAIN_HEIGHT: usize = 500;
 /// Checkpoints and moves shown of a job.
 const EVENTS: usize = 50;
-
-/// What is drawn.
-#[derive(Debug, Clone, Default)]
-pub struct View {
-    picture: Option<Picture>,
-    /// Why there is no newer picture.
-    pub problem: Option<String>,
-    selected: usize,
-}
-
-impl View {
-    /// Of this picture.
-    pub fn of(picture: Picture) -> Self {
-        Self { picture: Some(picture), ..Self::default() }
-    }
-
-    /// A newer picture.
-    pub fn show(&mut self, picture: Picture) {
-        self.picture = Some(picture);
-        self.problem = None;
-        self.select(0);
-    }
-
-    /// Another job: the next one, or the one before.
-    pub fn select(&mut self, by: isize) {
-        let jobs = self.picture.as_ref().map_or(0, |picture| picture.jobs.len());
-        let wanted = self.selected.saturating_add_signed(by);
-        self.selected = wanted.min(jobs.saturating_sub(1));
-    }
-
-    fn job(&self) -> Option<&Value> {
-        self.picture.as_ref()?.jobs.get(self.selected)
-    }
-}
+/// The widest column, but for the last one.
+const WIDEST: usize = 40;
+/// Between two columns.
+const GAP: usize = 2;
+/// What the last column has at least.
+const LEAST_REST: usize = 8;
 
 /// The whole picture as text, for a file or pipe.
 ///
 /// # Errors
 /// None: what is drawn on is memory.
 pub fn plain(view: &View) -> std::io::Result<String> {
-    let picture = view.picture.clone().unwrap_or_default();
-    let job = view.job();
-    let processes = job.map_or(0, |job| list(job, "processes").len());
-    let events = job.map_or(0, |job| events(job).len());
-    // A frame and a heading for each of the four tables, and the two lines around.
-    let rows = picture.nodes.len() + picture.jobs.len() + processes.max(1) + events.max(1);
-    let height = (rows + 4 * 3 + 2).min(PLAIN_HEIGHT) as u16;
+    let rows_of = |table| view.shown(table).len();
+    let events = view.job().map_or(0, |job| events(job).len());
+    // A frame and a heading for each of the four tables, and the line above.
+    let rows = rows_of(Table::Nodes) + rows_of(Table::Jobs) + rows_of(Table::Processes).max(1);
+    let height = (rows + events.max(1) + 4 * 3 + 1).min(PLAIN_HEIGHT) as u16;
     let mut terminal = Terminal::new(TestBackend::new(PLAIN_WIDTH, height))?;
-    terminal.draw(|frame| draw(frame, view))?;
+    terminal.draw(|frame| draw_tables(frame, frame.area(), view, false))?;
     let buffer = terminal.backend().buffer();
     let mut text = String::new();
     for y in 0..buffer.area.height {
@@ -78,33 +51,98 @@ pub fn plain(view: &View) -> std::io::Result<String> {
 
 /// Draws it, as far as there is room.
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
-    let empty = Picture::default();
-    let picture = view.picture.as_ref().unwrap_or(&empty);
-    let height = |rows: usize| Constraint::Max(u16::try_from(rows + 3).unwrap_or(u16::MAX));
-    let job = view.job();
-    let events = job.map(events).unwrap_or_default();
-    let [title, nodes, jobs, processes, happened, foot] = Layout::vertical([
-        Constraint::Length(1),
-        height(picture.nodes.len()),
-        height(picture.jobs.len()),
-        Constraint::Min(4),
-        height(events.len().clamp(1, EVENTS)),
-        Constraint::Length(1),
-    ])
-    .areas(frame.area());
-    frame.render_widget(Paragraph::new(heading(view, picture)), title);
-    draw_nodes(frame, nodes, &picture.nodes);
-    draw_jobs(frame, jobs, picture, view.selected);
-    draw_processes(frame, processes, job);
-    let happened_title = job.map_or(String::new(), |job| format!(" of {}", word(job, "name")));
-    let lines: Vec<Line<'_>> = events.into_iter().map(Line::from).collect();
-    let block = framed(format!("checkpoints and moves{happened_title}"));
-    frame.render_widget(Paragraph::new(lines).block(block), happened);
-    let foot_text = "q quit   up/down another job";
-    frame.render_widget(Paragraph::new(foot_text).style(Style::new().dim()), foot);
+    let [above, foot] =
+        Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
+    match view.mode {
+        Mode::Details(line) => draw_details(frame, above, view, line),
+        _ => draw_tables(frame, above, view, true),
+    }
+    frame.render_widget(Paragraph::new(foot_of(view)), foot);
 }
 
-fn heading<'a>(view: &'a View, picture: &'a Picture) -> Line<'a> {
+fn draw_tables(frame: &mut Frame<'_>, area: Rect, view: &View, with_keys: bool) {
+    let height = |rows: usize| Constraint::Max(u16::try_from(rows + 3).unwrap_or(u16::MAX));
+    let rows_of = |table| view.shown(table).len();
+    let job = view.job();
+    let events = job.map(events).unwrap_or_default();
+    let [title, nodes, jobs, processes, happened] = Layout::vertical([
+        Constraint::Length(1),
+        height(rows_of(Table::Nodes)),
+        height(rows_of(Table::Jobs)),
+        Constraint::Min(4),
+        height(events.len().clamp(1, EVENTS)),
+    ])
+    .areas(area);
+    frame.render_widget(Paragraph::new(heading(view)), title);
+    let of_job = job.map_or(String::new(), |job| format!(" of {}", word(job, "name")));
+    for (table, area, name) in [
+        (Table::Nodes, nodes, "nodes".to_owned()),
+        (Table::Jobs, jobs, "jobs".to_owned()),
+        (Table::Processes, processes, format!("processes{of_job}")),
+    ] {
+        draw_table(frame, area, view, table, name, with_keys);
+    }
+    let lines: Vec<Line<'_>> = events.into_iter().map(Line::from).collect();
+    let block = framed(format!("checkpoints and moves{of_job}"), false);
+    frame.render_widget(Paragraph::new(lines).block(block), happened);
+}
+
+/// What keys do, what is asked, or what something has come to.
+fn foot_of(view: &View) -> Line<'static> {
+    const KEYS: &str =
+        "q quit  Tab table  s sort  r reverse  / filter  Enter details  c checkpoint";
+    const KEYS_OF_NODES: &str =
+        "q quit  Tab table  s sort  r reverse  / filter  Enter details  l leave";
+    let strong = Style::new().add_modifier(Modifier::BOLD);
+    match (&view.mode, &view.said) {
+        (Mode::Filter, _) => {
+            let filter = printable(&view.look(view.table).filter);
+            Line::styled(format!("filter: {filter}_   Enter keeps it, Esc drops it"), strong)
+        }
+        (Mode::Asked(deed), _) => Line::styled(printable(&deed.question()), strong),
+        (Mode::Details(_), _) => Line::from("Esc back  up/down scroll".dim()),
+        (Mode::Tables, Some(said)) => Line::styled(said.clone(), strong),
+        (Mode::Tables, None) if view.table == Table::Nodes => Line::from(KEYS_OF_NODES.dim()),
+        (Mode::Tables, None) => Line::from(KEYS.dim()),
+    }
+}
+
+/// All about one item.
+fn draw_details(frame: &mut Frame<'_>, area: Rect, view: &View, line: u16) {
+    let item = view.item(view.table);
+    let (title, text) = match (view.table, item) {
+        (_, None) => ("gone".to_owned(), String::new()),
+        (Table::Jobs, Some(job)) => (format!("job {}", word(job, "name")), listing::status(job)),
+        (Table::Nodes, Some(node)) => (format!("node {}", word(node, "name")), fields(node)),
+        (Table::Processes, Some(process)) => {
+            (format!("process {}", word(process, "pid")), fields(process))
+        }
+    };
+    let text = Paragraph::new(text).wrap(Wrap { trim: false }).scroll((line, 0));
+    frame.render_widget(text.block(framed(title, true)), area);
+}
+
+/// What is known of something, a line for each.
+fn fields(item: &Value) -> String {
+    let Value::Object(all) = item else { return String::new() };
+    let line = |(key, value): (&String, &Value)| {
+        let value = match value {
+            Value::Array(_) => listing::words(item, key),
+            Value::Object(_) => printable(&value.to_string()),
+            _ => word(item, key),
+        };
+        format!("{:<14}{value}\n", printable(key).replace('_', " "))
+    };
+    all.iter().filter(|(_, value)| !value.is_null()).map(line).collect()
+}
+
+fn heading(view: &View) -> Line<'_> {
+    let problem = view.problem.as_ref().map(|problem| {
+        Span::styled(format!("  ({})", printable(problem)), Style::new().fg(Color::Red))
+    });
+    let Some(picture) = view.picture() else {
+        return Line::from_iter([Span::raw("ckptd top: looking ...")].into_iter().chain(problem));
+    };
     let running = picture.jobs.iter().filter(|job| word(job, "state") == "running").count();
     let nodes = text::count(picture.nodes.len() as u64, "node");
     let mut spans = vec![
@@ -112,18 +150,12 @@ fn heading<'a>(view: &'a View, picture: &'a Picture) -> Line<'a> {
         format!(" - {}: {nodes}, {} running", picture.title, text::count(running as u64, "job"))
             .into(),
     ];
-    if view.picture.is_none() {
-        spans = vec!["ckptd top: looking ...".into()];
-    }
     let attention = attention(picture);
     if attention > 0 {
         let text = format!("  {attention} to look after: see 'ckptd status'");
         spans.push(Span::styled(text, Style::new().fg(Color::Yellow)));
     }
-    if let Some(problem) = &view.problem {
-        let text = format!("  ({problem})");
-        spans.push(Span::styled(text, Style::new().fg(Color::Red)));
-    }
+    spans.extend(problem);
     Line::from(spans)
 }
 
@@ -134,112 +166,111 @@ fn attention(picture: &Picture) -> usize {
     of_nodes.max(of_jobs.unwrap_or(0))
 }
 
-fn framed(title: impl Into<String>) -> Block<'static> {
-    Block::new().borders(Borders::TOP).title(format!(" {} ", title.into()))
+/// A line above, bold where keys are about what is below.
+fn framed(title: impl Into<String>, has_keys: bool) -> Block<'static> {
+    let title = format!(" {} ", title.into());
+    let title = if has_keys { title.bold() } else { title.into() };
+    Block::new().borders(Borders::TOP).title(title)
 }
 
-fn table(
+fn draw_table(
     frame: &mut Frame<'_>,
     area: Rect,
-    title: impl Into<String>,
-    heading: &[&'static str],
-    rows: Vec<(Vec<String>, Style)>,
+    view: &View,
+    table: Table,
+    name: String,
+    with_keys: bool,
 ) {
-    let width = |column: usize| {
-        let cells =
-            rows.iter().map(|(cells, _)| cells.get(column).map_or(0, |c| c.chars().count()));
-        cells.chain([heading[column].len()]).max().unwrap_or(0)
+    let (look, items) = (view.look(table), view.shown(table));
+    let cells = |column: &Column| items.iter().map(|item| (column.cell)(item)).collect::<Vec<_>>();
+    let heading = |at: usize, column: &Column| match look.sorted_by == Some(at) {
+        true => {
+            format!("{}{}", column.heading, if look.reversed { "\u{25bc}" } else { "\u{25b2}" })
+        }
+        false => column.heading.to_owned(),
     };
-    let last = heading.len() - 1;
-    let widths: Vec<Constraint> = (0..=last)
-        .map(|column| match column == last {
-            true => Constraint::Fill(1),
-            false => Constraint::Length(u16::try_from(width(column).min(40)).unwrap_or(40)),
-        })
+    let all = table.columns().iter().enumerate();
+    let mut columns: Vec<Shown> = all
+        .map(|(at, column)| Shown::of(heading(at, column), cells(column), column.dispensable))
         .collect();
-    let rows: Vec<Row<'_>> = rows
-        .into_iter()
-        .map(|(cells, style)| Row::new(cells.into_iter().map(Cell::from)).style(style))
-        .collect();
-    let heading = Row::new(heading.iter().copied()).style(Style::new().dim());
-    let table = Table::new(rows, widths).header(heading).column_spacing(2).block(framed(title));
-    frame.render_widget(table, area);
+    leave_out(&mut columns, usize::from(area.width));
+    let last = columns.len().saturating_sub(1);
+    let width = |(at, shown): (usize, &Shown)| match at == last {
+        true => Constraint::Fill(1),
+        false => Constraint::Length(u16::try_from(shown.width).unwrap_or(u16::MAX)),
+    };
+    let widths: Vec<Constraint> = columns.iter().enumerate().map(width).collect();
+    let row = |(at, item): (usize, &&Value)| {
+        let cells = columns.iter().map(|shown| Cell::from(shown.cells[at].clone()));
+        Row::new(cells).style(style_of(table, item))
+    };
+    let rows: Vec<Row<'_>> = items.iter().enumerate().map(row).collect();
+    let headings = Row::new(columns.iter().map(|shown| shown.heading.clone())).dim();
+    let has_keys = with_keys && view.table == table;
+    let name = match look.filter.as_str() {
+        "" => name,
+        filter => format!("{name} with \"{}\"", printable(filter)),
+    };
+    // The job that is looked at is shown where there are others, too.
+    let is_shown = has_keys || (table == Table::Jobs && items.len() > 1);
+    let grid = Grid::new(rows, widths).header(headings).column_spacing(GAP as u16);
+    let grid = grid.block(framed(name, has_keys));
+    let grid = grid.row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let selected = view.selected(table).filter(|_| is_shown && with_keys);
+    let mut state = TableState::new().with_selected(selected);
+    frame.render_stateful_widget(grid, area, &mut state);
 }
 
-fn draw_nodes(frame: &mut Frame<'_>, area: Rect, nodes: &[Value]) {
-    let heading = ["NODE", "STATE", "SLOTS", "CORES", "SPEED", "LOAD", "BATTERY", "HEARD", "RUNS"];
-    let row = |node: &Value| {
-        let style = match word(node, "state").as_str() {
-            "alive" => Style::new().fg(Color::Green),
-            "gone" => Style::new().fg(Color::Red),
-            _ => Style::new().fg(Color::Yellow),
-        };
-        let heard =
-            number(node, "heard_ms").map_or("-".to_owned(), |ms| format!("{} s", ms / 1000));
-        let cells = vec![
-            word(node, "name"),
-            listing::node_state(node),
-            word(node, "slots"),
-            word(node, "cores"),
-            decimals(node, "speed"),
-            decimals(node, "load"),
-            listing::battery(node),
-            heard,
-            listing::words(node, "instances"),
-        ];
-        (cells, style)
-    };
-    table(frame, area, "nodes", &heading, nodes.iter().map(row).collect());
+/// A column as it is drawn.
+struct Shown {
+    heading: String,
+    cells: Vec<String>,
+    width: usize,
+    dispensable: u8,
 }
 
-fn draw_jobs(frame: &mut Frame<'_>, area: Rect, picture: &Picture, selected: usize) {
-    let heading =
-        ["JOB", "STATE", "AGE", "PROCESSES", "CHECKPOINT", "ITS AGE", "PAUSE", "NEXT", "COMMAND"];
-    let row = |(index, job): (usize, &Value)| {
-        let live = job.get("live").unwrap_or(&Value::Null);
-        let newest = list(job, "checkpoints").last().unwrap_or(&Value::Null);
-        let flight = live.get("in_flight").unwrap_or(&Value::Null);
-        let next = match (number(flight, "checkpoint"), number(live, "next_checkpoint_ms")) {
-            (Some(checkpoint), _) => format!("{checkpoint}: {}", word(flight, "step")),
-            (None, Some(ms)) => format!("in {} s", ms.div_ceil(1000)),
-            (None, None) => "-".to_owned(),
-        };
-        let held = list(live, "held");
-        let state = match held {
-            [] => listing::state(job),
-            _ => format!("held for {}", listing::words(live, "held")),
-        };
-        let cells = vec![
-            word(job, "name"),
-            state,
-            age(job, "started_at_ms"),
-            word(live, "processes"),
-            word(newest, "checkpoint"),
-            age(newest, "taken_at_ms"),
-            number(newest, "pause_us").map_or("-".to_owned(), text::micros),
-            next,
-            listing::command(job),
-        ];
-        let style = match index == selected && picture.jobs.len() > 1 {
-            true => Style::new().add_modifier(Modifier::REVERSED),
-            false => Style::new(),
-        };
-        (cells, style)
-    };
-    table(frame, area, "jobs", &heading, picture.jobs.iter().enumerate().map(row).collect());
+impl Shown {
+    fn of(heading: String, cells: Vec<String>, dispensable: u8) -> Self {
+        let widths = cells.iter().map(|cell| width_of(cell).min(WIDEST));
+        let width = widths.max().unwrap_or(0).max(width_of(&heading));
+        Self { heading, cells, width, dispensable }
+    }
 }
 
-fn draw_processes(frame: &mut Frame<'_>, area: Rect, job: Option<&Value>) {
-    let heading = ["PID", "PROCESS", "NODE", "HOME", "WHY"];
-    let row = |process: &Value| {
-        let moved =
-            process.get("why").and_then(Value::as_str).is_some_and(|w| w.starts_with("moved"));
-        let style = if moved { Style::new().fg(Color::Yellow) } else { Style::new() };
-        (["pid", "name", "node", "home", "why"].map(|key| word(process, key)).to_vec(), style)
-    };
-    let rows = job.map_or(Vec::new(), |job| list(job, "processes").iter().map(row).collect());
-    let title = job.map_or(String::new(), |job| format!(" of {}", word(job, "name")));
-    table(frame, area, format!("processes{title}"), &heading, rows);
+/// Columns of a terminal that a text takes.
+fn width_of(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// Leaves columns out until the others have room, with their whole headings; names are cut where that is not enough.
+fn leave_out(columns: &mut Vec<Shown>, room: usize) {
+    loop {
+        let Some((last, others)) = columns.split_last() else { return };
+        let rest = last.width.min(LEAST_REST.max(width_of(&last.heading)));
+        let width = others.iter().map(|shown| shown.width + GAP).sum::<usize>() + rest;
+        let missing = width.saturating_sub(room);
+        let most = columns.iter().enumerate().max_by_key(|(_, shown)| shown.dispensable);
+        match most.map(|(at, shown)| (at, shown.dispensable)) {
+            _ if missing == 0 => return,
+            Some((at, dispensable)) if dispensable > 0 => drop(columns.remove(at)),
+            _ => {
+                let names = &mut columns[0];
+                names.width = names.width.saturating_sub(missing).max(LEAST_REST);
+                return;
+            }
+        }
+    }
+}
+
+fn style_of(table: Table, item: &Value) -> Style {
+    let moved = || item["why"].as_str().is_some_and(|why| why.starts_with("moved"));
+    match (table, word(item, "state").as_str()) {
+        (Table::Nodes, "alive") => Style::new().fg(Color::Green),
+        (Table::Nodes, "gone") => Style::new().fg(Color::Red),
+        (Table::Nodes, _) => Style::new().fg(Color::Yellow),
+        (Table::Processes, _) if moved() => Style::new().fg(Color::Yellow),
+        _ => Style::new(),
+    }
 }
 
 /// What happened to a job, newest first.
@@ -289,6 +320,7 @@ fn events(job: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::view::Key;
     use super::*;
     use coordinator::End;
     use coordinator::cluster::entry::RollbackRecord;
@@ -388,19 +420,83 @@ mod tests {
         assert!(!text.contains('\u{1b}'));
     }
 
+    fn screen(view: &View, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, view)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..height).map(line).collect()
+    }
+
     #[test]
     fn the_other_job_is_one_key_away() {
         let mut view = View::of(picture());
-        view.select(1);
+        view.press(Key::Down);
         let text = plain(&view).unwrap();
         assert!(text.contains("processes of fold") && !text.contains("orted"), "{text}");
-        view.select(5);
-        view.select(-9);
+        for key in [Key::Down, Key::Down, Key::First] {
+            view.press(key);
+        }
         assert!(plain(&view).unwrap().contains("processes of queens"));
-        view.select(1);
+        view.press(Key::Down);
         view.show(Picture { jobs: Vec::new(), ..picture() });
         assert!(view.job().is_none());
         plain(&view).unwrap();
+    }
+
+    #[test]
+    fn headings_are_whole_where_there_is_little_room() {
+        let mut picture = picture();
+        picture.jobs[0]["name"] = "a-job-with-a-rather-long-name".into();
+        picture.nodes[0]["name"] = "a-member-with-a-rather-long-name".into();
+        let all: Vec<&str> = [Table::Nodes, Table::Jobs, Table::Processes]
+            .iter()
+            .flat_map(|table| table.columns().iter().map(|column| column.heading))
+            .collect();
+        let view = View::of(picture);
+        for width in [50, 60, 77, 80, 120, 200] {
+            let lines = screen(&view, width, 40);
+            let heads =
+                |line: &&String| ["NODE ", "JOB ", "PID "].iter().any(|w| line.starts_with(w));
+            let mut seen = 0;
+            for line in lines.iter().filter(heads) {
+                for heading in line.split("  ").map(str::trim).filter(|heading| !heading.is_empty())
+                {
+                    assert!(all.contains(&heading), "{heading:?} at {width} in {line:?}");
+                    seen += 1;
+                }
+            }
+            assert!(seen >= 12, "{seen} headings at {width}: {lines:#?}");
+        }
+        // A terminal of 80 columns has all keys.
+        assert!(screen(&view, 77, 33)[32].trim_end().ends_with("c checkpoint"));
+    }
+
+    #[test]
+    fn sorted_filtered_and_in_detail() {
+        let mut view = View::of(picture());
+        for key in [Key::Table, Key::Letter('s')] {
+            view.press(key);
+        }
+        let at = |lines: &[String], word: &str| lines.iter().position(|line| line.contains(word));
+        let sorted = screen(&view, 80, 33);
+        assert!(at(&sorted, "PID\u{25b2}").is_some(), "{sorted:#?}");
+        assert!(at(&sorted, "started here") < at(&sorted, "orted"), "{sorted:#?}");
+        view.press(Key::Letter('r'));
+        let reversed = screen(&view, 80, 33);
+        assert!(at(&reversed, "started here") > at(&reversed, "orted"), "{reversed:#?}");
+        for letter in "/ORT".chars() {
+            view.press(Key::Letter(letter));
+        }
+        let typed = screen(&view, 80, 33);
+        assert!(typed[32].starts_with("filter: ORT_") && at(&typed, "started here").is_none());
+        view.press(Key::Enter);
+        view.press(Key::Enter);
+        let detail = screen(&view, 80, 33);
+        assert!(at(&detail, "process 3").is_some() && at(&detail, "moved from c").is_some());
+        assert!(at(&detail, "nodes").is_none(), "{detail:#?}");
+        view.press(Key::Escape);
+        assert!(at(&screen(&view, 80, 33), "with \"ORT\"").is_some());
     }
 
     #[test]
@@ -413,9 +509,7 @@ mod tests {
                 terminal.draw(|frame| draw(frame, view)).unwrap();
             }
         }
-        let mut terminal = Terminal::new(TestBackend::new(120, 24)).unwrap();
-        terminal.draw(|frame| draw(frame, &views[2])).unwrap();
-        let top: String = (0..120).map(|x| terminal.backend().buffer()[(x, 0)].symbol()).collect();
-        assert!(top.contains("does not answer"), "{top}");
+        let lines = screen(&views[2], 120, 24);
+        assert!(lines[0].contains("does not answer"), "{}", lines[0]);
     }
 }

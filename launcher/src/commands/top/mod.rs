@@ -1,23 +1,29 @@
 //! `ckptd top`: nodes, jobs, their processes, and what happens to them, live.
 //!
 //! - `data`: what is shown, from the listings of the cluster or of this machine.
-//! - `draw`: a picture of it; pure.
+//! - `view`: what of it is looked at, and what keys do; `columns`: those of its tables. Pure.
+//! - `draw`: that, drawn; pure.
+//! - `deeds`: what is done from it.
 //! - `screen`: the user's terminal, given back on every path.
 
+mod columns;
 mod data;
+mod deeds;
 mod draw;
 mod screen;
+mod view;
 
 use super::{Context, print};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use data::{Picture, Source};
-use draw::View;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use screen::Screen;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
+use view::{Key, Step, View};
 
 /// How long a key may wait.
 const KEY_LIMIT: Duration = Duration::from_millis(100);
@@ -36,7 +42,9 @@ pub fn perform(context: &Context, every: Duration) -> Result<u8, Failure> {
     let (end, ended) = channel();
     std::thread::scope(|scope| {
         scope.spawn(|| look_often(&source, context, every, &sender, ended));
-        let result = Screen::open().and_then(|screen| show(screen, &pictures, &mut interrupts));
+        let dir = context.asked_dir.as_deref();
+        let result =
+            Screen::open().and_then(|screen| show(screen, &pictures, dir, &mut interrupts));
         // An answer that never comes is not waited for: the process ends.
         drop(end);
         match result {
@@ -68,9 +76,11 @@ fn look_often(
 fn show(
     mut screen: Screen,
     pictures: &Receiver<Result<Picture, String>>,
+    dir: Option<&Path>,
     interrupts: &mut Interrupts,
 ) -> std::io::Result<u8> {
     let mut view = View::default();
+    let (tell, told) = channel();
     loop {
         for looked in pictures.try_iter() {
             match looked {
@@ -78,6 +88,7 @@ fn show(
                 Err(problem) => view.problem = Some(problem),
             }
         }
+        view.said = told.try_iter().last().or(view.said);
         screen.draw(&view)?;
         if let Some(signal) = interrupts.came() {
             return Ok(128 + signal);
@@ -86,15 +97,37 @@ fn show(
             continue;
         }
         let Event::Key(key) = event::read()? else { continue };
-        if key.kind == KeyEventKind::Release {
-            continue;
-        }
-        match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => return Ok(0),
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(0),
-            KeyCode::Down | KeyCode::Char('j') => view.select(1),
-            KeyCode::Up | KeyCode::Char('k') => view.select(-1),
-            _ => {}
+        let Some(key) = meant(key) else { continue };
+        match view.press(key) {
+            Step::Stay => {}
+            Step::Quit => return Ok(0),
+            Step::Do(deed) => {
+                view.said = Some(match deed.begin(dir, interrupts, tell.clone()) {
+                    Ok(()) => format!("{} ...", deed.name()),
+                    Err(error) => format!("{}: {error}", deed.name()),
+                });
+            }
         }
     }
+}
+
+/// The key that was pressed, if it is one that means something.
+fn meant(key: KeyEvent) -> Option<Key> {
+    if key.kind == KeyEventKind::Release {
+        return None;
+    }
+    Some(match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Key::End,
+        KeyCode::Char(_) if key.modifiers.contains(KeyModifiers::CONTROL) => return None,
+        KeyCode::Char(letter) => Key::Letter(letter),
+        KeyCode::Down => Key::Down,
+        KeyCode::Up => Key::Up,
+        KeyCode::Home => Key::First,
+        KeyCode::End => Key::Last,
+        KeyCode::Tab => Key::Table,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Erase,
+        _ => return None,
+    })
 }

@@ -1,6 +1,7 @@
 //! The user's terminal while `top` runs.
 
-use super::draw::{View, draw};
+use super::draw::draw;
+use super::view::View;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;

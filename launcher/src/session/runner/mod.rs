@@ -4,14 +4,17 @@
 //! - `telling`: what the user, those attached and the log are told.
 //! - `standing`: a job that its user has stopped.
 //! - `calling`: what the commands that `--on` calls are told.
+//! - `filling`: how far a restart is.
 //! - `ending`: the end, of the job or of what ckptd has to do with it.
 
 mod calling;
 mod ending;
+mod filling;
 mod requests;
 mod standing;
 mod telling;
 
+use filling::Filling;
 use standing::Standing;
 
 use super::attached::Attached;
@@ -31,7 +34,7 @@ use crate::failure::Failure;
 use crate::hooks::Caller;
 use crate::interrupts::Held;
 use crate::jobs::{self, JobFolder, JobSettings};
-use crate::text;
+use crate::{progress, text};
 use coordinator::log::LogFile;
 use coordinator::{Action, Entry, Event, JobMachine, Outcome, Time};
 use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, InstanceId};
@@ -189,11 +192,16 @@ impl Early {
         });
         tokio::pin!(begun);
         let lives_on = matches!(session.begin, Begin::Adopt(_));
+        let mut filling = Filling::of(&session.begin);
+        let mut seconds =
+            tokio::time::interval_at((Instant::now() + progress::SECOND).into(), progress::SECOND);
         loop {
             tokio::select! {
+                _ = seconds.tick() => filling.tell(),
                 // What a restart waits for is said while it waits; all else is for the job that runs.
                 Some(event) = agent_events.recv(), if self.first.is_none() => match event {
                     AgentEvent::Warning { text } => {
+                        filling.clear();
                         eprintln!("ckptd: warning: {text}");
                         self.said.push(text);
                     }

@@ -182,6 +182,24 @@ pub fn top(stage: &Stage) -> Result<(), Failure> {
         // Back from the second screen.
         terminal.screen.wait_for("\x1b[?1049l")?;
     }
+    // A filter that nothing fits leaves no job of which there could be a checkpoint; all about the job, and back.
+    let mut terminal = Terminal::start(stage, &["top", "--every", "1s"])?;
+    terminal.screen.wait_for("sleep")?;
+    terminal.type_in("/nobody\rc")?;
+    terminal.screen.wait_for("filter:")?;
+    terminal.type_in("\x1b")?;
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    terminal.type_in("d")?;
+    terminal.screen.wait_for("scroll")?;
+    terminal.type_in("dc")?;
+    let taken = |number: u32| {
+        let listed = stage.output(&["status"], "").and_then(|listed| listed.expect(0));
+        listed.is_ok_and(|listed| listed.out.contains(&format!("\n{number}  ")))
+    };
+    until("a second checkpoint", || taken(2))?;
+    expect(!taken(3), || "a third checkpoint".to_owned())?;
+    terminal.type_in("q")?;
+    terminal.expect_status(0)?;
     running.kill()?;
     stage.expect_gone()
 }
