@@ -2,9 +2,7 @@
 //! Commands that run a job don't: there the variables may be meant for the job.
 
 use super::exporting::{self, Tell};
-use tracing::Subscriber;
 use tracing_subscriber::layer::Identity;
-use tracing_subscriber::registry::LookupSpan;
 
 pub use super::exporting::Process;
 
@@ -24,10 +22,7 @@ impl Export {
         }
     }
 
-    pub fn layer<S>(&self) -> Identity
-    where
-        S: Subscriber + for<'span> LookupSpan<'span>,
-    {
+    pub fn layer(&self) -> Identity {
         match *self {}
     }
 }

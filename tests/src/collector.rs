@@ -179,7 +179,9 @@ fn attributes(of: &Message<'_>, field: u64) -> Option<BTreeMap<String, String>> 
         let text = match value.first()?.fields().first() {
             Some((1, Value::Bytes(text))) => String::from_utf8_lossy(text).into_owned(),
             // A truth value, or a number with a sign.
-            Some((2 | 3, Value::Number(number))) => i64::from_ne_bytes(number.to_ne_bytes()).to_string(),
+            Some((2 | 3, Value::Number(number))) => {
+                i64::from_ne_bytes(number.to_ne_bytes()).to_string()
+            }
             other => format!("{other:?}"),
         };
         all.insert(key, text);

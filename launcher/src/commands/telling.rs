@@ -93,7 +93,7 @@ pub fn tell_what_happens(process: Option<Process>) -> Option<Export> {
 
 /// What has a process's spans exported.
 fn layer_of(export: &Export) -> impl Layer<Registry> + use<> {
-    Layer::<Registry>::with_filter(export.layer::<Registry>(), of_ckptd(SPANS))
+    Layer::<Registry>::with_filter(export.layer(), of_ckptd(SPANS))
 }
 
 /// All of ckptd up to that level, nothing of its libraries.

@@ -26,9 +26,8 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use processor::Processor;
 use std::fmt::Display;
 use std::time::Duration;
-use tracing::Subscriber;
 use tracing_opentelemetry::OpenTelemetryLayer;
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::Registry;
 
 pub use super::exporting::Process;
 use super::exporting::{self, Tell};
@@ -71,10 +70,7 @@ impl Export {
     }
 
     /// What has spans exported.
-    pub fn layer<S>(&self) -> OpenTelemetryLayer<S, SdkTracer>
-    where
-        S: Subscriber + for<'span> LookupSpan<'span>,
-    {
+    pub fn layer(&self) -> OpenTelemetryLayer<Registry, SdkTracer> {
         tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer("ckptd"))
             // Each would be some more attributes of every span.
