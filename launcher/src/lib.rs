@@ -10,6 +10,7 @@
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
 //! - `client`: what commands say to the process that runs a job, a cluster's or its launcher.
 //! - `cluster`: the commands where the machine belongs to a cluster.
+//! - `exporting`: whether spans are to be exported.
 //! - `farm`: many tasks on this machine.
 //! - `hooks`: commands that are called when something happens to a job.
 //! - `interrupts`: signals to a command that has something to clean up.
@@ -19,6 +20,7 @@
 //! - `out`: what commands print.
 //! - `progress`: how far long work is.
 //! - `recipients`: archives that are encrypted for somebody.
+//! - `spans`: spans for a collector of OpenTelemetry.
 //! - `tables`, `text`: text for people.
 //! - `timeline`: what `--trace` writes.
 
@@ -32,6 +34,7 @@ mod cluster;
 mod commands;
 #[cfg(feature = "configuration")]
 mod configuration;
+mod exporting;
 mod failure;
 mod farm;
 mod hooks;
@@ -46,6 +49,11 @@ mod output_file;
 mod progress;
 mod recipients;
 mod session;
+#[cfg(feature = "opentelemetry")]
+mod spans;
+#[cfg(not(feature = "opentelemetry"))]
+#[path = "without_spans.rs"]
+mod spans;
 mod tables;
 mod text;
 mod timeline;

@@ -5,6 +5,7 @@ pub mod account;
 pub mod bench;
 pub mod build;
 pub mod cluster;
+pub mod collector;
 pub mod huge_pages;
 pub mod job;
 pub mod network;

@@ -66,6 +66,7 @@ impl JobMachine {
             self.announce(now, out);
             return;
         }
+        taking.spans.give_up(&reason);
         let agents = taking.agents.clone();
         self.attempts = 0;
         self.park = false;
@@ -90,6 +91,7 @@ impl JobMachine {
     /// the same callers.
     fn try_again(&mut self, now: Time, reason: String, out: &mut Vec<Action>) {
         let Some(taking) = self.phase.taking("take a checkpoint again") else { return };
+        taking.spans.give_up(&reason);
         let (checkpoint, agents) = (taking.number, taking.agents.clone());
         self.attempts += 1;
         let pause = FIRST_PAUSE.saturating_mul(u64::from(self.attempts));

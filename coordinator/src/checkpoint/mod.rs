@@ -8,6 +8,7 @@ mod ending;
 mod failing;
 mod instances;
 mod phase;
+mod spans;
 mod steps;
 
 use crate::event::{Action, Event, Notice, Outcome, Ticket, Time};

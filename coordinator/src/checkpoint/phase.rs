@@ -1,5 +1,6 @@
 //! Where a job's checkpoints stand.
 
+use super::spans::Spans;
 use crate::event::{Action, StepTimes, Time};
 use crate::settings::Limits;
 use protocol::agent::{
@@ -79,6 +80,7 @@ pub(super) struct Taking {
     pub(super) recorded: bool,
     /// Whether the job is not let go, since it is to go on elsewhere.
     pub(super) parks: bool,
+    pub(super) spans: Spans,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -185,6 +187,9 @@ impl Taking {
         limits: &Limits,
         awaited: &BTreeSet<InstanceId>,
     ) {
+        if step != self.step {
+            self.spans.enter(step);
+        }
         self.steps = self.step_times(now);
         self.entered = now.nanos;
         self.step = step;

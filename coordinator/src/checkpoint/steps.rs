@@ -1,6 +1,7 @@
 //! One checkpoint after the other, step by step.
 
 use super::phase::{Phase, Taking, limit, tell};
+use super::spans::Spans;
 use super::{JobMachine, Life, Waiter};
 use crate::event::{Action, Notice, StepTimes, Time};
 use crate::history::Entry;
@@ -42,6 +43,7 @@ impl JobMachine {
             recorded: false,
             parks: (self.park || self.parks_next)
                 && !self.joined.iter().any(|waiter| waiter.then_stop),
+            spans: Spans::begin(&self.job, number, Step::Freeze),
         });
         self.tell_all(&AgentCommand::Freeze { checkpoint: number }, out);
     }

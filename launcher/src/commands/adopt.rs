@@ -31,7 +31,7 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
     // Before anything is made: a slip of the pen should leave no job behind.
     let found =
         ckpt_engine::try_to_adopt(arguments.pid).map_err(|cause| Failure::of(&what, cause))?;
-    let _timeline = telling::trace(&what, &arguments.options)?;
+    let _trace = telling::trace(&what, &arguments.options)?;
     let settings = JobSettings::default().with(&arguments.options);
     let (job, _lock) = context.state.create(
         arguments.name.as_deref(),

@@ -3,6 +3,7 @@
 use super::Context;
 use crate::cli::AgentArguments;
 use crate::failure::Failure;
+use crate::spans::Process;
 use ckpt_agent::driver::{AgentOptions, Signals, run, traffic};
 use ckpt_agent::port::Wanted;
 use std::fs::File;
@@ -23,7 +24,7 @@ const ARGUMENTS: [usize; 2] = [45, 46];
 pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failure> {
     // Before anything that takes time.
     let hidden = arguments.join.as_deref().map(hide);
-    super::tell_what_happens();
+    let _spans = super::tell_what_happens(Some(Process::Agent));
     if let Some(hidden) = hidden {
         tracing::warn!(
             "every user of this machine could read the token in --join: use --join-file"

@@ -5,11 +5,12 @@ use super::http::Page;
 use crate::cli::CoordinatorArguments;
 use crate::cluster::coordinator_folder;
 use crate::failure::Failure;
+use crate::spans::Process;
 use coordinator::server::{Exchanged, Options, ServeError, exchange_authority, serve};
 use std::path::{Path, PathBuf};
 
 pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(), Failure> {
-    super::tell_what_happens();
+    let _spans = super::tell_what_happens(Some(Process::Coordinator));
     if arguments.rotate {
         return rotate(&folder(context, arguments.state)?);
     }

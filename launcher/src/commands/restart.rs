@@ -61,7 +61,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         telling::refuse_calls(&arguments.options)?;
         return dmtcp::engine::restart(context, &job, record, arguments);
     }
-    let _timeline = telling::trace(&format!("restart {name}"), &arguments.options)?;
+    let _trace = telling::trace(&format!("restart {name}"), &arguments.options)?;
     let mut opened = Checkpoint::open(job.path(), record.checkpoint);
     if let (None, Err(Damage::Incomplete { number })) = (arguments.checkpoint, &opened) {
         // Killed between the log's record and the commit mark: nobody was told of this one yet.

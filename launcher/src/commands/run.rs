@@ -84,7 +84,7 @@ fn perform_in(
         return clustered::run(context, &cluster, arguments, prepared);
     }
     super::refuse_without_cluster(&arguments.options, arguments.detach, arguments.local)?;
-    let _timeline = telling::trace(&what, &arguments.options)?;
+    let _trace = telling::trace(&what, &arguments.options)?;
     let launcher = mpi::recognise(&program, &found);
     let prepared = Prepared { launcher, directory, environment, kept, sharing };
     run_here(context, arguments, prepared, begins)

@@ -4,15 +4,16 @@ use super::one_line::OneLine;
 use crate::cli::JobOptions;
 use crate::failure::Failure;
 use crate::journal::Journal;
+use crate::spans::{Export, Process};
 use crate::timeline::Timeline;
 use std::io::IsTerminal;
 use tracing::Level;
 use tracing::level_filters::STATIC_MAX_LEVEL;
-use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry};
 
 /// The variable that says which lines are told: levels, of everything or of what begins with a name
 /// (`info,coordinator=debug`).
@@ -33,14 +34,18 @@ const OF_CKPTD: [&str; 9] = [
     "protocol",
 ];
 
+/// Which spans are exported: objects and threads would be thousands.
+const SPANS: LevelFilter = LevelFilter::DEBUG;
+
 /// Why a cluster's jobs have no timeline.
 pub const ON_A_CLUSTER: &str = "--trace is for jobs of one machine: on a cluster the logs of agents tell the same, \
                                 where they are started with CKPTD_LOG=debug";
 /// Why DMTCP's jobs have none.
 pub const WITH_DMTCP: &str = "--trace is for the native engine: leave it or --engine dmtcp out";
 
-/// Lines about what happens, on standard error; where that is the journal of systemd, with fields.
-pub fn tell_what_happens() {
+/// Lines about what happens, on standard error; where that is the journal of systemd, with fields. And spans, to whoever
+/// collects them, until what this returns is dropped. `process`: None if it has no spans.
+pub fn tell_what_happens(process: Option<Process>) -> Option<Export> {
     let value = |name| std::env::var(name).ok().filter(|words| !words.is_empty());
     let asked = match (value(VARIABLE), value(COMMON_VARIABLE)) {
         (Some(own), _) => levels(&own).map_err(|reason| format!("{VARIABLE}={own}: {reason}")),
@@ -66,11 +71,34 @@ pub fn tell_what_happens() {
             // A stage that never ends shows by its beginning.
             .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE)
     });
+    let begun = process.map(|process| Export::begin(process, |text| tracing::warn!("{text}")));
+    let (export, unfit) = match begun {
+        None => (None, None),
+        Some(Ok(export)) => (export, None),
+        Some(Err(reason)) => (None, Some(reason)),
+    };
+    let spans = export.as_ref().map(layer_of);
+    let journal = journal.map(|journal| journal.with_filter(filter.clone()));
+    let lines = lines.map(|lines| lines.with_filter(filter));
     // Set already: then it tells.
-    let _ = tracing_subscriber::registry().with(journal).with(lines).with(filter).try_init();
+    let _ = tracing_subscriber::registry().with(spans).with(journal).with(lines).try_init();
     if let Some(reason) = wrong {
         tracing::warn!("{reason}; the level is info");
     }
+    if let Some(reason) = unfit {
+        tracing::warn!("{reason}");
+    }
+    export
+}
+
+/// What has a process's spans exported.
+fn layer_of(export: &Export) -> impl Layer<Registry> + use<> {
+    Layer::<Registry>::with_filter(export.layer(), of_ckptd(SPANS))
+}
+
+/// All of ckptd up to that level, nothing of its libraries.
+fn of_ckptd(level: LevelFilter) -> Targets {
+    OF_CKPTD.iter().map(|name| (*name, level)).collect()
 }
 
 /// Why words do not say what is told.
@@ -97,22 +125,39 @@ fn levels(words: &str) -> Result<Targets, LevelError> {
     Ok(words.join(",").parse()?)
 }
 
-/// Begins the timeline that was asked for; it is complete once what this returns is dropped.
+/// What shows the inside of a job that runs here, until it is dropped.
+#[derive(Debug)]
+pub struct Trace {
+    _timeline: Option<Timeline>,
+    _export: Option<Export>,
+}
+
+/// Begins the timeline that was asked for, which is complete once what this returns is dropped, and the export of spans.
 ///
 /// # Errors
 /// Where the file can't be made.
-pub fn trace(what: &str, options: &JobOptions) -> Result<Option<Timeline>, Failure> {
-    let Some(path) = &options.trace else { return Ok(None) };
-    if STATIC_MAX_LEVEL < LevelFilter::TRACE {
-        return Err(Failure::of(what, "this ckptd was built without spans: leave --trace out"));
+pub fn trace(what: &str, options: &JobOptions) -> Result<Trace, Failure> {
+    let timeline = match &options.trace {
+        None => None,
+        Some(_) if STATIC_MAX_LEVEL < LevelFilter::TRACE => {
+            return Err(Failure::of(what, "this ckptd was built without spans: leave --trace out"));
+        }
+        Some(path) => Some(Timeline::create(path).map_err(|error| {
+            Failure::of(what, format!("write the timeline {}: {error}", path.display()))
+        })?),
+    };
+    let tell = |text: &str| eprintln!("ckptd: warning: {text}");
+    let export = Export::begin(Process::Job, tell).unwrap_or_else(|reason| {
+        tell(&reason);
+        None
+    });
+    if timeline.is_some() || export.is_some() {
+        let lines = timeline.as_ref();
+        let lines = lines.map(|lines| lines.layer().with_filter(of_ckptd(LevelFilter::TRACE)));
+        let spans = export.as_ref().map(layer_of);
+        let _ = tracing_subscriber::registry().with(spans).with(lines).try_init();
     }
-    let failed =
-        |error| Failure::of(what, format!("write the timeline {}: {error}", path.display()));
-    let timeline = Timeline::create(path).map_err(failed)?;
-    let filter: Targets = OF_CKPTD.iter().map(|name| (*name, LevelFilter::TRACE)).collect();
-    let layer = timeline.layer().with_filter(filter);
-    let _ = tracing_subscriber::registry().with(layer).try_init();
-    Ok(Some(timeline))
+    Ok(Trace { _timeline: timeline, _export: export })
 }
 
 /// Refuses a timeline of a job that other programs than this one keep.

@@ -9,6 +9,8 @@ use crate::cluster::job::{Job, State};
 use crate::cluster::shared::Shared;
 use crate::history::CommittedState;
 use protocol::agent::CheckpointNumber;
+use tracing::debug_span;
+use tracing::field::Empty;
 
 impl Job {
     /// Begins an epoch: everything older is void from here on.
@@ -24,6 +26,15 @@ impl Job {
         self.nodes_with_stale_instances.retain(|node| !shared.members.is_gone(node));
         let epoch = self.ledger.next_epoch();
         let moves = begin.cause.is_move();
+        let span = debug_span!(
+            parent: None,
+            "begin epoch",
+            job = self.ledger.id,
+            epoch,
+            checkpoint = begin.checkpoint,
+            reason = begin.record.reason,
+            moves = Empty,
+        );
         let killed = &self.nodes_with_stale_instances;
         decisions::epoch(&self.ledger.id, epoch, begin.checkpoint, &begin.cause, killed);
         self.record(
@@ -51,6 +62,7 @@ impl Job {
             deadline: Some(now.nanos.saturating_add(shared.settings.rollback.kill)),
             record: RollbackRecord { checkpoint: begin.checkpoint, ..begin.record },
             attempts: begin.attempts,
+            span,
         }));
         for node in &self.nodes_with_stale_instances {
             self.kill_below(shared, node, epoch);

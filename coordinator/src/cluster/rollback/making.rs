@@ -7,6 +7,7 @@ use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{OuterSocket, RelaySide};
 use std::collections::{BTreeMap, BTreeSet};
+use tracing::Span;
 
 /// What instances bring to a stage, one by one.
 #[derive(Debug)]
@@ -132,6 +133,8 @@ pub(in crate::cluster) struct Making {
     pub(super) deadline: Option<u64>,
     pub(super) record: RollbackRecord,
     pub(super) attempts: Attempts,
+    /// What traces show of it.
+    pub(super) span: Span,
 }
 
 /// The sides of relays that an instance has.

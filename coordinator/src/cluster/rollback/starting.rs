@@ -99,6 +99,7 @@ impl Job {
         let Some(making) = self.state.making("end the making of an epoch") else { return };
         making.record.running_ms = Some(now.unix_ms);
         let record = std::mem::take(&mut making.record);
+        making.span.record("moves", record.moves.len());
         if self.ledger.epoch > 1 {
             let line = telling::goes_on(&self.ledger, now, &record);
             self.console.say(shared, &line);

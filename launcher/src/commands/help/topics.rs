@@ -37,6 +37,14 @@ pub const TOPICS: &[Topic] = &[
     topic!("mpi", "MPI run times", "guides/mpi.md"),
     topic!("slurm", "jobs in allocations of Slurm", "guides/slurm.md"),
     topic!("schedulers", "PBS, LSF, Kubernetes and others", "guides/schedulers.md"),
+    topic!("watch", "a cluster's page, metrics, commands that are called", "guides/watch.md"),
+    topic!(
+        "hooks",
+        "commands that are called when something happens to a job (--on)",
+        "guides/watch.md",
+        Some("## Commands that are called")
+    ),
+    topic!("tracing", "timelines, levels of logs, spans", "guides/seeing-inside.md"),
     topic!("troubleshooting", "messages, and what to do", "guides/troubleshooting.md"),
     topic!("configuration", "options in files and variables", "reference/configuration.md"),
     topic!("environment", "environment variables", "reference/environment.md"),

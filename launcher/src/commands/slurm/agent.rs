@@ -3,6 +3,7 @@
 use super::{must_be_private, private_folder};
 use crate::commands::{Context, tell_what_happens};
 use crate::failure::Failure;
+use crate::spans::Process;
 use ckpt_agent::driver::{AgentOptions, Signals, run};
 use ckpt_agent::port::Wanted;
 use protocol::cluster::NodeName;
@@ -41,7 +42,7 @@ pub fn perform(context: &Context, slots: &[u32], spares: usize) -> Result<u8, Fa
     made.map_err(|error| failed(format!("make {}: {error}", folder.display())))?;
     let dir = folder.join(name.as_str());
     private_folder(&dir).map_err(|error| failed(format!("make {}: {error}", dir.display())))?;
-    tell_what_happens();
+    let _spans = tell_what_happens(Some(Process::Agent));
     let options = AgentOptions {
         join: Some(token.trim().to_owned()),
         name: Some(name),

@@ -10,6 +10,7 @@ mod configured;
 mod corpus;
 mod demo;
 mod ends;
+mod exported;
 mod farms;
 mod files;
 mod greedy;
@@ -168,6 +169,7 @@ const CASES: &[(&str, Case)] = &[
     ("attached-without-a-terminal", attached::without_a_terminal),
     ("attached-to-a-stopped-job", attached::stopped),
     ("trace", timeline::of_a_job),
+    ("spans-exported", exported::spans),
     ("trace-refused", timeline::refused),
     ("stuck-step", timeline::stuck),
     ("restart-at-once", sockets::restart_at_once),

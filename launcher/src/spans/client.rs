@@ -1,0 +1,75 @@
+//! Requests over HTTP, each done on the thread that asks for it.
+
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// How long a request may take, unless the user says otherwise.
+const LIMIT: Duration = Duration::from_secs(10);
+/// The longest answer that is read, in bytes.
+const LONGEST: usize = 64 * 1024;
+
+/// A client with an event loop of its own, which only the thread that sends spans enters: reqwest's client without one
+/// starts a thread, too, and what is made here may have been made before a thread may be started.
+#[derive(Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    events: Runtime,
+}
+
+impl Client {
+    /// # Errors
+    /// No descriptors for the event loop; certificates of authorities that can't be read.
+    pub fn new() -> io::Result<Self> {
+        let http = reqwest::Client::builder()
+            .user_agent(concat!("ckptd/", env!("CARGO_PKG_VERSION")))
+            .timeout(limit())
+            // Spans go where they are meant to go, with the headers that may be secret.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(io::Error::other)?;
+        Ok(Self { http, events: Builder::new_current_thread().enable_all().build()? })
+    }
+
+    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let request = reqwest::Request::try_from(request.map(reqwest::Body::from))?;
+        self.events.block_on(async {
+            let mut answer = self.http.execute(request).await?;
+            let mut made = Response::builder().status(answer.status());
+            for (name, value) in answer.headers() {
+                made = made.header(name, value);
+            }
+            let mut body = Vec::new();
+            while let Some(part) = answer.chunk().await? {
+                if body.len() + part.len() > LONGEST {
+                    return Err(HttpError::from("the answer is too long"));
+                }
+                body.extend_from_slice(&part);
+            }
+            Ok(made.body(Bytes::from(body))?)
+        })
+    }
+}
+
+/// What `#[async_trait]` makes of an async method, whose macro nothing else of ckptd needs.
+impl HttpClient for Client {
+    fn send_bytes<'life0, 'async_trait>(
+        &'life0 self,
+        request: Request<Bytes>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async move { self.send(request) })
+    }
+}
+
+fn limit() -> Duration {
+    let value = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok()?.parse().ok());
+    value.map_or(LIMIT, Duration::from_millis)
+}
