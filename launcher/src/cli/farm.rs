@@ -43,6 +43,10 @@ not be brought back, or ckptd itself failed; 128+N after signal N, as 130 after 
     /// Write a page about a run that a browser shows: which task ran when and for how long, how many at a time, what failed.
     ///
     /// It is one file without scripts, which loads nothing.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm report tasks-1                      writes tasks-1.html
+  ckptd farm report tasks-1 -o - > page.html")]
     Report {
         /// The run.
         run: String,
@@ -66,8 +70,15 @@ Examples:
     Submit(SubmitArguments),
     /// Start a farm, or change how many of its tasks run at a time. What has ended is not run again; what has a checkpoint goes on
     /// from there.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm start                               goes on after a stop or a reboot
+  ckptd farm start --jobs 8                      eight at a time from now on")]
     Start(StartArguments),
     /// End a farm, with a last checkpoint of each task that runs. The next submit, or 'ckptd farm start', goes on.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm stop")]
     Stop {
         /// The farm.
         #[arg(default_value = USUAL_FARM)]
@@ -75,6 +86,10 @@ Examples:
     },
     /// Wait until tasks of a farm have ended. Exit status: that of the one task; of several, or of all, how many have not ended
     /// with status 0, 101 for more than 100.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm wait 3                              exit status: that of task 3
+  ckptd farm wait && echo all right")]
     Wait {
         /// The farm.
         #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
@@ -84,6 +99,9 @@ Examples:
         tasks: Vec<u32>,
     },
     /// End tasks of a farm, or take them out of its queue. One that runs gets SIGTERM, and SIGKILL 5 seconds later.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm cancel 3 4")]
     Cancel {
         /// The farm.
         #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
@@ -93,6 +111,9 @@ Examples:
         tasks: Vec<u32>,
     },
     /// Run tasks of a farm again that have not ended with status 0, or were cancelled.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm retry 3")]
     Retry {
         /// The farm.
         #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
@@ -103,6 +124,10 @@ Examples:
     },
     /// Show what a task of a farm has written, in its newest try: to standard output and to standard error what it has written to
     /// each.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm logs 3
+  ckptd farm logs -f 3                           until it has ended")]
     Logs {
         /// The farm.
         #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
@@ -118,6 +143,11 @@ Examples:
     /// in the workflow without a number at the end; plain tasks are of one.
     ///
     /// Of a farm whose tasks are submitted one by one: what runs, what waits, and how many have ended; or how one task is.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm status tasks-1                      a run
+  ckptd farm status                              tasks that were submitted
+  ckptd farm status 3                            one of them")]
     Status {
         /// The run, or the farm; or a task's number [default: the farm that --farm names].
         #[arg(value_name = "RUN|ID")]
@@ -130,8 +160,14 @@ Examples:
         list: ListArguments,
     },
     /// List the runs.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm ls")]
     Ls(ListArguments),
     /// Forget runs, with their results if these lie in the run's own folder; refused while one runs.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm rm tasks-1")]
     Rm {
         /// The runs.
         #[arg(required = true, value_name = "RUN")]

@@ -156,6 +156,10 @@ Examples:
         checkpoint: bool,
     },
     /// List the jobs.
+    #[command(after_long_help = "\
+Examples:
+  ckptd ls
+  ckptd ls --json | jq -r '.[].name'    for a script")]
     Ls(ListArguments),
     /// Tell how jobs are: processes, checkpoints, their age, size and pause.
     #[command(after_long_help = "\
@@ -177,6 +181,11 @@ Examples:
   ckptd inspect fold@6 --json")]
     Inspect(InspectArguments),
     /// Check every hash of every checkpoint of a job, or rehearse its restart.
+    #[command(after_long_help = "\
+Examples:
+  ckptd verify fold                     every hash of every checkpoint
+  ckptd verify fold@12                  of one
+  ckptd verify --rehearse fold          a restart, rehearsed")]
     Verify {
         /// The job, and the checkpoint if not all.
         #[arg(value_name = "JOB[@N]")]
@@ -196,6 +205,10 @@ Examples:
         list: ListArguments,
     },
     /// Make room: remove unfinished checkpoints of jobs that don't run, and what nothing needs.
+    #[command(after_long_help = "\
+Examples:
+  ckptd gc                              of all jobs that don't run
+  ckptd gc fold")]
     Gc {
         /// One job only.
         job: Option<String>,
@@ -263,6 +276,10 @@ Examples:
     ///
     /// A job without a cluster that has no terminal reads its input only where it was started.
     #[command(after_long_help = "\
+Examples:
+  ckptd attach fold
+  ckptd logs fold && ckptd attach fold  with what it wrote before
+
 What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running, and so does Ctrl-\\ d; Ctrl-Z suspends
 only this command. Ctrl-C goes to a job that has a terminal, as all its keys; else it ends the job, at a terminal only when it
 is said again.")]
@@ -320,6 +337,9 @@ Examples:
   ckptd login --status                  who is logged in, and until when")]
     Login(Box<LoginArguments>),
     /// End what 'ckptd login' began on this machine.
+    #[command(after_long_help = "\
+Examples:
+  ckptd logout")]
     Logout(LogoutArguments),
     /// Join this machine to the cluster, and run jobs of it.
     ///
@@ -332,6 +352,11 @@ Examples:
   ssh head ckptd token | ckptd agent --join-file -")]
     Agent(AgentArguments),
     /// List the members of the cluster: state, slots, speed, load, battery, what they hold.
+    #[command(after_long_help = "\
+Examples:
+  ckptd nodes
+  ckptd nodes --remove phone2            expel a member that is lost or was taken
+  ckptd nodes --standby b                b may take the coordinator's place")]
     Nodes {
         /// Turn this member out: its certificate is worth nothing from now on.
         #[arg(long, value_name = "NODE")]
@@ -351,6 +376,10 @@ Examples:
     ///
     /// Where standard output is no terminal, it is printed once. With NO_COLOR in the environment it has no colours.
     #[command(after_long_help = "\
+Examples:
+  ckptd top
+  ckptd top > picture.txt               printed once
+
 Keys:
   up, down, k, j, Home, End   select another job, process or node
   Tab                         on to the next table
@@ -366,6 +395,10 @@ Keys:
         every: Duration,
     },
     /// Announce that a machine is about to go; returns when it is free to.
+    #[command(after_long_help = "\
+Examples:
+  ckptd leave                           on the machine that is about to go, for its shutdown
+  ckptd leave node3                     from another one")]
     Leave {
         /// The member [default: this machine].
         node: Option<NodeName>,
@@ -387,11 +420,17 @@ Examples:
         no_wait: bool,
     },
     /// Have a member that was drained take processes again. For operators.
+    #[command(after_long_help = "\
+Examples:
+  ckptd uncordon node3                  after its maintenance")]
     Uncordon {
         /// The member.
         node: NodeName,
     },
     /// Run a command on a node of the job that this is called in: what mpirun calls instead of ssh.
+    #[command(after_long_help = "\
+Examples:
+  mpirun --mca plm_rsh_agent 'ckptd rsh' ...    where a launcher is to be told by hand")]
     Rsh {
         /// The node.
         node: String,

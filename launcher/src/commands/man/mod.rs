@@ -96,6 +96,13 @@ mod tests {
             assert!(!page.contains("EXTRA"), "{name}");
             assert!(main.contains(&format!("ckptd\\-{name}(1)")), "{name} is not in ckptd.1");
         }
+        // Of commands that have others, these have them.
+        let are_above = ["ckptd-config.1", "ckptd-farm.1", "ckptd-slurm.1"];
+        for (name, page) in pages().unwrap() {
+            let page = String::from_utf8(page).unwrap();
+            let has_examples = page.contains(".SH EXAMPLES\n");
+            assert!(has_examples || are_above.contains(&name.as_str()), "{name} has no examples");
+        }
         assert!(read("ckptd-slurm-run").contains("ckptd\\-slurm(1)"));
         let examples = main.split("EXAMPLES").nth(1).unwrap();
         assert!(examples.contains("ckptd restart latest") && main.contains("CKPTD_LOG"));
