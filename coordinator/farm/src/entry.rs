@@ -28,6 +28,18 @@ pub enum Entry {
     },
 }
 
+impl Entry {
+    /// The task that it is about.
+    #[must_use]
+    pub fn task(&self) -> Option<Task> {
+        match self {
+            Self::Failed(tried) | Self::Ended(tried) => Some(tried.task),
+            Self::Skipped { task, .. } | Self::Retried { task } => Some(*task),
+            Self::Reopened => None,
+        }
+    }
+}
+
 /// How it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Try {

@@ -219,8 +219,8 @@ impl Farm {
             Event::Ended(task, how) => self.has_ended(now, task, how, &mut out),
             Event::NotNow(task) => self.put_back(now, task),
             Event::NotRestored(task) => {
-                if self.running.remove(&task).is_some() {
-                    self.stuck.insert(task);
+                if let Some(running) = self.running.remove(&task) {
+                    self.not_restored(now, task, &running, &mut out);
                 }
             }
             Event::NotKept(task) => {

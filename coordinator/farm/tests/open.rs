@@ -15,6 +15,8 @@ const MOST: usize = 60;
 struct Process {
     attempt: Attempt,
     kept: bool,
+    /// It may still be on its way back from its checkpoint.
+    restored: bool,
 }
 
 /// How a task stands by the journal.
@@ -222,7 +224,7 @@ impl World {
                     1 if restored => return events.push(Event::NotRestored(task)),
                     _ => {}
                 }
-                let process = Process { attempt, kept: restored };
+                let process = Process { attempt, kept: restored, restored };
                 self.processes.insert(task, process);
             }
             Action::Keep(task) => {
@@ -233,7 +235,12 @@ impl World {
             Action::Save(task) => _ = self.saving.insert(task),
             Action::Unsaved(_) => {}
             Action::Terminate(task) => {
-                if self.chance(2) && self.processes.remove(&task).is_some() {
+                let on_its_way = self.processes.get(&task).is_some_and(|process| process.restored);
+                if on_its_way && self.chance(3) {
+                    // What brings it back has heard it first.
+                    self.processes.remove(&task);
+                    events.push(Event::NotRestored(task));
+                } else if self.chance(2) && self.processes.remove(&task).is_some() {
                     let how = if self.chance(2) { How::Exited(0) } else { How::Signalled(15) };
                     events.push(Event::Ended(task, how));
                 }

@@ -83,6 +83,9 @@ Examples:
         /// The farm.
         #[arg(default_value = USUAL_FARM)]
         farm: String,
+        /// End its tasks at once, without last checkpoints, also where nothing can be recorded.
+        #[arg(long)]
+        now: bool,
     },
     /// Wait until tasks of a farm have ended. Exit status: that of the one task; of several, or of all, how many have not ended
     /// with status 0, 101 for more than 100.

@@ -23,7 +23,7 @@ pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
         FarmCommand::Report { run, output } => report::perform(context, &run, output).map(|()| 0),
         FarmCommand::Submit(arguments) => open::submit(context, arguments).map(|()| 0),
         FarmCommand::Start(arguments) => open::start(context, arguments).map(|()| 0),
-        FarmCommand::Stop { farm } => open::stop(context, &farm).map(|()| 0),
+        FarmCommand::Stop { farm, now } => open::stop(context, &farm, now).map(|()| 0),
         FarmCommand::Wait { farm, tasks } => wait::perform(context, &farm, &tasks),
         FarmCommand::Cancel { farm, tasks } => open::cancel(context, &farm, &tasks),
         FarmCommand::Retry { farm, tasks } => open::retry(context, &farm, &tasks),

@@ -166,13 +166,12 @@ impl Draft {
     ) -> Result<FarmFolder, FarmError> {
         Spool::create(&self.path)?;
         let path = fs::canonicalize(&self.path).map_err(FarmError::io("find", &self.path))?;
-        let folder = self.record(0, path, settings, Some(open))?;
-        // What is submitted is durable, so its folder is, and the folders that this is in.
-        for above in folder.path.ancestors().skip(1).take(3) {
+        // What is submitted is durable, so its folder is, and the folders that this is in: before anybody finds it.
+        for above in path.ancestors().skip(1).take(3) {
             let synced = File::open(above).and_then(|above| protocol::durable::sync_folder(&above));
             synced.map_err(FarmError::io("make durable", above))?;
         }
-        Ok(folder)
+        self.record(0, path, settings, Some(open))
     }
 
     fn record(

@@ -188,7 +188,18 @@ impl Recorder {
             Line::Opened { .. } | Line::Part { .. } => None,
             Line::Ended { entry, .. } => Some(*entry),
         });
-        let entries = entries.collect();
+        let entries: Vec<Entry> = entries.collect();
+        let last = entries.iter().filter_map(Entry::task).max();
+        if let (Some(known), Some(last)) = (tasks.submitted(), last) {
+            if last.0 > known {
+                // Whoever took its number would be taken for ended.
+                let last = last.0;
+                let reason = format!(
+                    "it tells of task {last}, and of {known} is known what they are: the farm is damaged"
+                );
+                return Err(FarmError::Journal { path: path.to_owned(), reason });
+            }
+        }
         if slots > 0 {
             // Without it a report knows less; whether a disk is full shows at the first end.
             let _ = journal.write_alone(&Line::Part { at_ms: crate::text::now_ms(), slots });
@@ -214,6 +225,13 @@ impl Recorder {
     /// Has made durable what tasks write in that folder, too, before their ends are.
     pub fn writes_in(&mut self, working: &Path) {
         self.working = Some(working.to_owned());
+    }
+
+    /// Whether a task can be run again: its ends have to fit, and those of all that were submitted, for which half of it is.
+    pub fn has_room_for_retry(&self) -> bool {
+        const OF_A_RETRY: u64 = 1024 * LONGEST_LINE;
+        let length = fs::metadata(&self.path).map_or(u64::MAX, |found| found.len());
+        length.saturating_add(OF_A_RETRY) <= coordinator::MAX_LOG / 2
     }
 
     /// Records an entry.

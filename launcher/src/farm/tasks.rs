@@ -182,6 +182,14 @@ impl Tasks {
         }
     }
 
+    /// How many were submitted, if they are of an open farm.
+    pub fn submitted(&self) -> Option<u32> {
+        match &self.source {
+            Source::Lines { .. } => None,
+            Source::Spool(spool) => Some(spool.number()),
+        }
+    }
+
     /// What holds for each, if they are of an open farm.
     ///
     /// # Errors

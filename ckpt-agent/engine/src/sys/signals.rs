@@ -44,6 +44,16 @@ pub unsafe fn set_action(signal: i32, action: Action) -> io::Result<Action> {
     action_from_bytes(&before).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Has a signal do what it does by itself.
+///
+/// # Errors
+///
+/// EINVAL for SIGKILL, SIGSTOP and what is no signal.
+pub fn take_default(signal: i32) -> io::Result<()> {
+    // SAFETY: the default has no handler.
+    unsafe { set_action(signal, DEFAULT) }.map(drop)
+}
+
 /// Sends a signal, a real-time one too, to one process.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Tasks that come one by one, and what somebody wants of one of them.
 
-use super::{Farm, Origin, Phase, State};
+use super::running::{Running, State};
+use super::{Farm, Origin, Phase};
 use crate::entry::{Entry, Try, Verdict};
 use crate::event::Action;
 use crate::settings::Limits;
@@ -120,6 +121,20 @@ impl Farm {
             State::Doubted { how, .. } => self.own_end(now, task, (how, now), out),
             // Those that save are of a farm that ends.
             State::Ending { .. } | State::Saving { .. } | State::Saved => {}
+        }
+    }
+
+    /// A task could not be brought back: it waits for another try, unless somebody has cancelled it meanwhile.
+    pub(super) fn not_restored(
+        &mut self,
+        now: Duration,
+        task: Task,
+        running: &Running,
+        out: &mut Vec<Action>,
+    ) {
+        self.stuck.insert(task);
+        if running.verdict == Some(Verdict::Cancelled) {
+            self.cancel_waiting(now, task, out);
         }
     }
 

@@ -17,6 +17,8 @@ const IDLE: Duration = Duration::from_secs(60);
 const MAKING: Duration = Duration::from_secs(20);
 /// How long it may take until a worker has begun or ended, and a task has.
 const LONGEST: Duration = Duration::from_secs(150);
+/// A worker looks by itself for what is there when it begins; tasks that somebody adds at the moment may not be durable.
+const NO_TASK: u32 = 0;
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -86,11 +88,12 @@ pub fn submit(context: &Context, arguments: SubmitArguments) -> Result<(), Failu
             Err(error) => return Err(error.into()),
         }
     };
+    // It is there, so whoever does not see its number and submits it once more would have it twice.
+    print(&format!("{}\n", task.0))?;
     if let Err(error) = farm::begin(&folder, task.0) {
-        // It is there, so whoever submits it once more would have it twice.
         farm::say(&format!("warning: failed to {error}; task {} waits until then", task.0));
     }
-    print(&format!("{}\n", task.0))
+    Ok(())
 }
 
 pub fn start(context: &Context, arguments: StartArguments) -> Result<(), Failure> {
@@ -100,7 +103,7 @@ pub fn start(context: &Context, arguments: StartArguments) -> Result<(), Failure
     if !is_new && (settings != FarmSettings::default() || idle.is_some()) {
         change(&mut folder, settings, idle)?;
     }
-    Ok(farm::begin(&folder, folder.record().tasks)?)
+    Ok(farm::begin(&folder, NO_TASK)?)
 }
 
 /// Has a farm run otherwise from now on.
@@ -137,13 +140,13 @@ fn change(
     }
 }
 
-pub fn stop(context: &Context, name: &str) -> Result<(), Failure> {
+pub fn stop(context: &Context, name: &str, now: bool) -> Result<(), Failure> {
     let folder = find(context, name)?;
     let since = Instant::now();
     let mut was_running = false;
     loop {
         was_running |= folder.is_running();
-        match farm::ask(&folder, Request::Stop {})? {
+        match farm::ask(&folder, Request::Stop { now })? {
             Some(Reply::Refused { reason }) => return Err(FarmError::Refused(reason).into()),
             Some(_) => return Ok(farm::until_gone(&folder)?),
             None if !folder.is_running() => {
@@ -179,6 +182,8 @@ pub fn cancel(context: &Context, name: &str, tasks: &[u32]) -> Result<u8, Failur
     let mut ends = Ends::of(&folder);
     let since = Instant::now();
     loop {
+        // First: whoever has recorded an end may be gone right then.
+        let is_running = folder.is_running();
         ends.read()?;
         asked.retain(|task| ends.end(*task).is_none());
         let Some(task) = asked.first().copied() else { return Ok(status) };
@@ -186,7 +191,7 @@ pub fn cancel(context: &Context, name: &str, tasks: &[u32]) -> Result<u8, Failur
             let text = format!("cancel task {} of {name}: it does not end", task.0);
             return Err(FarmError::Refused(text).into());
         }
-        if !folder.is_running() {
+        if !is_running {
             // Everything was killed before the task had ended.
             want(&folder, task, wish(task.0))?;
         }
@@ -204,7 +209,7 @@ pub fn retry(context: &Context, name: &str, tasks: &[u32]) -> Result<u8, Failure
             status = EXIT_FAILED;
         }
     }
-    farm::begin(&folder, folder.record().tasks)?;
+    farm::begin(&folder, NO_TASK)?;
     Ok(status)
 }
 

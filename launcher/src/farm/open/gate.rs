@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 const GATE: &str = "gate";
 /// That for starting a worker.
 const STARTING: &str = "starting";
-/// How long another process may have it: whoever waits for a slow disk has it meanwhile, or a worker that ends.
-const LONGEST: Duration = Duration::from_secs(60);
+/// How long another process may have it: whoever waits for a slow disk has it meanwhile, or a worker that ends, or one that
+/// waits for a worker to begin.
+const LONGEST: Duration = Duration::from_secs(150);
 /// How often it is tried for.
 const BETWEEN: Duration = Duration::from_millis(5);
 
@@ -58,7 +59,7 @@ fn wait(folder: &Path, name: &str) -> Result<Gate, FarmError> {
             Ok(Some(gate)) => return Ok(gate),
             Ok(None) if since.elapsed() < LONGEST => std::thread::sleep(BETWEEN),
             Ok(None) => {
-                let busy = io::Error::other("another process holds it for a minute");
+                let busy = io::Error::other("another process holds it for minutes");
                 return Err(FarmError::io("lock", folder.join(name))(busy));
             }
             Err(error) => return Err(FarmError::io("lock", folder)(error)),

@@ -8,13 +8,14 @@ use crate::client::link::ShortPath;
 use crate::failure::Failure;
 use crate::farm::guard::{self, Charge};
 use crate::farm::{FarmError, FarmFolder, MARK, TASK};
+use nix::sys::signal::Signal;
 use protocol::frame;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -140,11 +141,22 @@ fn spawn(folder: &FarmFolder) -> io::Result<Child> {
 /// What was said last about a worker that has ended.
 fn last_said(folder: &FarmFolder) -> String {
     let path = folder.path().join(LOG);
-    let text = fs::read(&path).unwrap_or_default();
+    let text = end_of(&path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let last = text.lines().last().unwrap_or("its worker has ended");
     let last = last.trim_start_matches("ckptd: ").trim_start_matches("failed to ");
     format!("{last} ({})", path.display())
+}
+
+/// The last of a file, a line at least.
+fn end_of(path: &Path) -> io::Result<Vec<u8>> {
+    const MOST: u64 = 64 << 10;
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MOST)))?;
+    let mut text = Vec::new();
+    file.take(MOST).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// Waits until nobody runs the farm.
@@ -155,7 +167,10 @@ pub fn until_gone(folder: &FarmFolder) -> Result<(), FarmError> {
     let since = Instant::now();
     while folder.is_running() {
         if since.elapsed() > LONGEST {
-            return Err(FarmError::Running(folder.name().to_owned()));
+            let (name, limit) = (folder.name(), LONGEST.as_secs());
+            return Err(FarmError::Refused(format!(
+                "stop {name}: it has not ended within {limit} s; 'ckptd farm stop --now {name}' ends it without last checkpoints"
+            )));
         }
         std::thread::sleep(LOOK);
     }
@@ -181,6 +196,13 @@ fn close_inherited() -> io::Result<()> {
 pub fn serve(path: PathBuf) -> Result<u8, Failure> {
     nix::unistd::setsid().map_err(FarmError::process("begin a session"))?;
     close_inherited().map_err(FarmError::process("close what was inherited"))?;
+    // That whoever came first has ignored some (nohup, a shell's &) is of no task that others submit.
+    for signal in
+        [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGPIPE]
+    {
+        let taken = ckpt_engine::sys::signals::take_default(signal as i32);
+        taken.map_err(FarmError::io("take signals as usual for", &path))?;
+    }
     let folder = FarmFolder::open(path)?;
     let settings: FarmSettings = folder.record().settings.clone();
     let resume = format!("ckptd farm start {}", folder.name());

@@ -34,7 +34,11 @@ pub enum Request {
     /// How do things stand? Answer: [`Reply::Status`].
     Status {},
     /// End, with last checkpoints.
-    Stop {},
+    Stop {
+        /// Without them, also where nothing can be recorded.
+        #[serde(default)]
+        now: bool,
+    },
 }
 
 /// From the worker.

@@ -6,12 +6,12 @@
 //! the next one's. Tasks are never removed, so that no number is used twice.
 
 use super::gate::Gate;
-use super::submission::{Submission, damaged};
+use super::submission::{MOST, Submission, damaged};
 use crate::farm::FarmError;
 use crate::farm::limits::{MOST_ENDS, MOST_TASKS};
 use ckptd_farm::{Limits, Task};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -75,6 +75,11 @@ impl Entry {
     }
 }
 
+/// Whether what was read is not, or not all, that was to be written.
+fn is_torn(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData)
+}
+
 fn check_of(entry: &[u8], words: &[u8]) -> [u8; 8] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(entry).update(words);
@@ -125,6 +130,11 @@ impl Spool {
         Ok(spool)
     }
 
+    /// How many tasks are known.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// How many tasks there are.
     ///
     /// # Errors
@@ -133,16 +143,23 @@ impl Spool {
         Ok(Self::open(folder)?.number)
     }
 
-    /// How many entries the index has that are whole.
+    /// How many entries the index has, but for a last one that is torn.
     fn whole(&self) -> io::Result<u32> {
-        let mut number = self.index.metadata()?.len() / ENTRY as u64;
-        if number > u64::from(MOST_TASKS) {
-            return Err(damaged());
+        let number = self.index.metadata()?.len() / ENTRY as u64;
+        let number = u32::try_from(number).ok().filter(|number| *number <= MOST_TASKS);
+        let number = number.ok_or_else(damaged)?;
+        if number == 0 {
+            return Ok(0);
         }
-        while number > 0 && self.words(Task(number as u32)).is_err() {
-            number -= 1;
+        let Err(error) = self.words(Task(number)) else { return Ok(number) };
+        if !is_torn(&error) {
+            return Err(error);
         }
-        Ok(number as u32)
+        // The one before it was durable before that was begun: whoever had taken it for torn would write over it.
+        if number > 1 {
+            self.words(Task(number - 1))?;
+        }
+        Ok(number - 1)
     }
 
     fn entry(&self, number: u32) -> io::Result<(Entry, [u8; ENTRY])> {
@@ -156,7 +173,7 @@ impl Spool {
     fn words(&self, task: Task) -> io::Result<Vec<u8>> {
         let before = task.0.checked_sub(1).ok_or_else(damaged)?;
         let (from, (entry, written)) = (self.entry(before)?.0.end, self.entry(task.0)?);
-        let length = entry.end.checked_sub(from).filter(|length| *length <= MOST_BYTES);
+        let length = entry.end.checked_sub(from).filter(|length| *length <= MOST as u64);
         // Memory is taken for what is there alone.
         let is_there = entry.end <= self.tasks.metadata()?.len();
         let length = length.filter(|_| is_there).ok_or_else(damaged)?;
@@ -179,19 +196,18 @@ impl Spool {
         read().map_err(FarmError::io("read", self.folder.join(INDEX)))
     }
 
-    /// Takes note of all tasks up to that one, which are durable; what holds for those that were not known.
+    /// Takes note of the next task up to that one, which are durable; what holds for it. None: all of them are known.
     ///
     /// # Errors
-    /// Where they can't be read.
-    pub fn more(&mut self, last: Task) -> Result<Vec<Limits>, FarmError> {
-        let mut limits = Vec::new();
-        while self.number < last.0 {
-            let read = self.words(Task(self.number + 1)).and_then(|_| self.entry(self.number + 1));
-            let (entry, _) = read.map_err(FarmError::io("read", self.folder.join(INDEX)))?;
-            limits.push(entry.limits);
-            self.number += 1;
+    /// Where it can't be read.
+    pub fn next(&mut self, last: Task) -> Result<Option<Limits>, FarmError> {
+        if self.number >= last.0 {
+            return Ok(None);
         }
-        Ok(limits)
+        let read = self.words(Task(self.number + 1)).and_then(|_| self.entry(self.number + 1));
+        let (entry, _) = read.map_err(FarmError::io("read", self.folder.join(INDEX)))?;
+        self.number += 1;
+        Ok(Some(entry.limits))
     }
 
     /// The last task that there is, which is durable then.
@@ -222,11 +238,22 @@ impl Spool {
     pub fn submission(&self, task: Task) -> io::Result<Submission> {
         let words = self.words(task)?;
         let name = Submission::name_of(&words)?;
-        let environment = fs::read(self.folder.join(ENVIRONMENTS).join(name))?;
-        if blake3::hash(&environment).to_hex().as_str() != name {
-            return Err(damaged());
+        Submission::read(&words, &self.environment(name)?)
+    }
+
+    /// An environment by its name, which is its hash.
+    fn environment(&self, name: &str) -> io::Result<Vec<u8>> {
+        let path = self.folder.join(ENVIRONMENTS).join(name);
+        let mut options = OpenOptions::new();
+        // Whatever stands there, it is neither waited for nor followed.
+        options.read(true).custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOFOLLOW);
+        let file = options.open(path)?;
+        let mut environment = Vec::new();
+        if file.metadata()?.is_file() {
+            file.take(MOST as u64 + 1).read_to_end(&mut environment)?;
         }
-        Submission::read(&words, &environment)
+        let is_right = blake3::hash(&environment).to_hex().as_str() == name;
+        is_right.then_some(environment).ok_or_else(damaged)
     }
 
     /// The words of a task, as they would be written for the shell.
@@ -247,7 +274,8 @@ impl Spool {
         }
         let failed = FarmError::io("write", &self.folder);
         let environment = self.folder.join(ENVIRONMENTS).join(&written.name);
-        let is_known = environment.exists();
+        // One that is damaged is replaced.
+        let is_known = self.environment(&written.name).is_ok();
         let (last, _) = self.entry(self.number).map_err(FarmError::io("read", &self.folder))?;
         let stored = written.task.len() + if is_known { 0 } else { written.environment.len() };
         let entry = Entry {
@@ -299,6 +327,7 @@ pub fn submit(folder: &Path, submission: &Submission, limits: Limits) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn submission(word: &str) -> Submission {
         let environment = vec![("A".into(), "b".into())];
@@ -315,8 +344,9 @@ mod tests {
         assert_eq!(submit(dir.path(), &submission("two"), Limits::default()).unwrap(), Task(2));
         let gate = Gate::wait(dir.path()).unwrap();
         assert_eq!(spool.last(&gate).unwrap(), Task(2));
-        assert_eq!(spool.more(Task(2)).unwrap(), [limits, Limits::default()]);
-        assert_eq!(spool.more(Task(2)).unwrap(), []);
+        assert_eq!(spool.next(Task(2)).unwrap(), Some(limits));
+        assert_eq!(spool.next(Task(2)).unwrap(), Some(Limits::default()));
+        assert_eq!(spool.next(Task(2)).unwrap(), None);
         let again = Spool::open(dir.path()).unwrap();
         assert_eq!(again.limits().unwrap(), [limits, Limits::default()]);
         assert_eq!(again.submission(Task(2)).unwrap(), submission("two"));
@@ -354,5 +384,40 @@ mod tests {
             assert_eq!(spool.submission(task).unwrap(), submission("three"));
             assert_eq!(spool.submission(Task(1)).unwrap(), submission("one"));
         }
+    }
+
+    /// Only the last one can be torn: nothing is written over what was told of.
+    #[test]
+    fn damage_behind_the_last_one_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        Spool::create(dir.path()).unwrap();
+        for word in ["one", "two", "three"] {
+            submit(dir.path(), &submission(word), Limits::default()).unwrap();
+        }
+        let tasks = dir.path().join(WORDS);
+        let before = fs::read(&tasks).unwrap();
+        let cut = before.len() - b"three\0".len() - 1;
+        fs::write(&tasks, &before[..cut]).unwrap();
+        assert_eq!(Spool::count(dir.path()).unwrap(), 2);
+        fs::write(&tasks, &before[..before.len() / 2]).unwrap();
+        assert!(submit(dir.path(), &submission("four"), Limits::default()).is_err());
+        fs::write(&tasks, &before).unwrap();
+        assert_eq!(Spool::count(dir.path()).unwrap(), 3);
+    }
+
+    /// Neither a pipe nor another file takes the place of an environment; the next one that has it mends that.
+    #[test]
+    fn a_damaged_environment_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        Spool::create(dir.path()).unwrap();
+        submit(dir.path(), &submission("one"), Limits::default()).unwrap();
+        let folder = dir.path().join(ENVIRONMENTS);
+        let only = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+        fs::remove_file(&only).unwrap();
+        nix::unistd::mkfifo(&only, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        assert!(spool.submission(Task(1)).is_err());
+        submit(dir.path(), &submission("two"), Limits::default()).unwrap();
+        assert_eq!(spool.submission(Task(1)).unwrap(), submission("one"));
     }
 }

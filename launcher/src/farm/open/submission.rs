@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 /// The most bytes of all words, and of an environment: the kernel takes no more for both (execve(2)).
-const MOST: usize = 2 * 1024 * 1024;
+pub const MOST: usize = 2 * 1024 * 1024;
 
 /// A task as it was submitted.
 #[derive(Debug, Clone, PartialEq, Eq)]

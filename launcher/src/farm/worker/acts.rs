@@ -30,11 +30,14 @@ enum NotBegun {
 }
 
 /// The program that somebody has submitted, as it was to be called.
-fn of_submission(submission: Submission) -> io::Result<Command> {
+fn of_submission(submission: Submission) -> Result<Command, NotBegun> {
     let Submission { directory, environment, .. } = &submission;
     if let Err(error) = std::fs::metadata(directory) {
+        if passes(&error) {
+            return Err(NotBegun::Now(error));
+        }
         let text = format!("enter {}: {error}", directory.display());
-        return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
+        return Err(NotBegun::Ever(io::Error::new(io::ErrorKind::NotADirectory, text)));
     }
     let mut command = Command::new(submission.program());
     command.args(submission.words.iter().skip(1)).current_dir(directory);
@@ -42,10 +45,13 @@ fn of_submission(submission: Submission) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Whether a program may be executed once others have ended.
+/// Whether that is so for all tasks alike, and passes: nothing is begun until then.
 fn passes(error: &io::Error) -> bool {
-    use nix::libc::{EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY};
-    let passing = [EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY];
+    use nix::libc::{
+        EAGAIN, EHOSTDOWN, EINTR, EMFILE, ENFILE, ENOMEM, ENOSPC, ENOTCONN, ESTALE, ETIMEDOUT,
+    };
+    let passing =
+        [EAGAIN, EHOSTDOWN, EINTR, EMFILE, ENFILE, ENOMEM, ENOSPC, ENOTCONN, ESTALE, ETIMEDOUT];
     error.raw_os_error().is_some_and(|number| passing.contains(&number))
 }
 
@@ -128,8 +134,17 @@ impl Worker {
     }
 
     fn spawn(&self, task: Task) -> Result<nix::unistd::Pid, NotBegun> {
-        let (out, err) = self.outputs.begin(task).map_err(NotBegun::Now)?;
-        let submission = self.tasks.submission(task).transpose().map_err(NotBegun::Ever)?;
+        let (out, err) = self.outputs.begin(task).map_err(|error| match error.kind() {
+            // What earlier tries have written stands where it would be put aside.
+            io::ErrorKind::AlreadyExists => NotBegun::Ever(error),
+            _ => NotBegun::Now(error),
+        })?;
+        let submission = self.tasks.submission(task).transpose();
+        let submission = submission.map_err(|error| match passes(&error) {
+            true => NotBegun::Now(error),
+            // What is damaged is no program that is not there.
+            false => NotBegun::Ever(io::Error::other(format!("read what was submitted: {error}"))),
+        })?;
         let is_submitted = submission.is_some();
         let mut command = match submission {
             None => {
@@ -139,7 +154,7 @@ impl Worker {
                 command.current_dir(&self.folder.record().working_directory);
                 command
             }
-            Some(submission) => of_submission(submission).map_err(NotBegun::Ever)?,
+            Some(submission) => of_submission(submission)?,
         };
         command.process_group(0).stdin(Stdio::null()).stdout(out).stderr(err);
         command.env(MARK, self.folder.path()).env(TASK, task.0.to_string()).env_remove(INNER_CALL);

@@ -1,9 +1,10 @@
 //! What commands want of a task of an open farm that nobody runs.
 
-use super::visitors::refusal;
+use super::visitors::{no_room, refusal};
 use super::{Jobs, machine_settings, processes};
 use crate::cli::CheckpointSetting;
 use crate::farm::journal::Recorder;
+use crate::farm::open::Gate;
 use crate::farm::{FarmError, FarmFolder};
 use ckptd_farm::{Action, Event, Farm, Settings, Task};
 use std::time::Duration;
@@ -17,7 +18,15 @@ pub fn change_apart(folder: &FarmFolder, task: Task, event: Event) -> Result<(),
     // Where everything was killed, the task may have lived on.
     processes::end_left(folder.path())
         .map_err(FarmError::process("end what is left of the farm"))?;
-    let (tasks, _) = folder.open_tasks()?;
+    let (tasks, _) = {
+        // Who adds a task has it durable before it lets go; who was killed at that may not have.
+        let gate = Gate::wait(folder.path())?;
+        let mut opened = folder.open_tasks()?;
+        if let Some(spool) = opened.0.spool() {
+            spool.sync(&gate)?;
+        }
+        opened
+    };
     let limits = tasks.limits()?.unwrap_or_default();
     let results = folder.results();
     std::fs::create_dir_all(&results).map_err(FarmError::io("create", &results))?;
@@ -32,6 +41,9 @@ pub fn change_apart(folder: &FarmFolder, task: Task, event: Event) -> Result<(),
     // What was found to have ended is recorded first.
     let mut actions = farm.step(Duration::ZERO, Event::Recordable(true));
     let refused = refusal(folder.name(), task, farm.stage(task), &event);
+    if refused.is_none() && matches!(event, Event::Retry(_)) && !recorder.has_room_for_retry() {
+        return Err(FarmError::Refused(no_room(folder.name(), task)));
+    }
     if refused.is_none() {
         actions.extend(farm.step(Duration::ZERO, event));
     }

@@ -137,7 +137,8 @@ pub fn work(
     resume: &str,
     quiet: bool,
 ) -> Result<u8, Failure> {
-    let mut folder = FarmFolder::open(folder)?;
+    let path = folder;
+    let mut folder = FarmFolder::open(path.clone())?;
     detach(guard).map_err(FarmError::process("begin a session"))?;
     let _lock = folder.lock()?;
     let settings = protocol::json::read(settings.as_bytes())
@@ -147,7 +148,11 @@ pub fn work(
         let name = folder.name();
         say(&format!("tasks of the run {name} were left over from before; they were ended"));
     }
-    folder.change(settings)?;
+    match folder.record().open {
+        None => folder.change(settings)?,
+        // As somebody may have had it changed before the lock was to be had.
+        Some(_) => folder = FarmFolder::open(path)?,
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -18,6 +18,10 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 /// What commands have said that may wait to be looked at.
 const MAX_WAITING: usize = 64;
+/// The longest that a worker waits for tasks.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The most that run at a time.
+const MOST_SLOTS: u32 = 10_000;
 /// How long it is waited for others that add tasks, where they are in the way of the end.
 const BUSY: Duration = Duration::from_secs(1);
 
@@ -62,7 +66,7 @@ impl Worker {
         protocol::task::spawn(socket.serve(tell, std::future::pending()));
         self.visitors = Some(Visitors {
             answers: HashMap::new(),
-            patience: open.idle,
+            patience: open.idle.min(LONGEST_PATIENCE),
             idle_until: None,
             gate: None,
         });
@@ -97,6 +101,13 @@ impl Worker {
         let is_ending = has_gate || self.farm.is_ending() || self.outcome.is_some();
         match request {
             Request::Status {} => self.status(),
+            Request::Stop { now: true } if self.outcome.is_none() => {
+                // As Ctrl-C twice.
+                for _ in usize::from(self.farm.is_ending())..2 {
+                    self.hear(Message::Signal(Signal::SIGINT));
+                }
+                Reply::Done {}
+            }
             _ if is_ending => Reply::Ending {},
             Request::Look { tasks } => match self.take_more(Task(tasks)) {
                 Ok(()) => Reply::Done {},
@@ -104,6 +115,9 @@ impl Worker {
             },
             Request::Cancel { task } => self.change(Task(task), Event::Cancel(Task(task))),
             Request::Retry { task } => self.change(Task(task), Event::Retry(Task(task))),
+            Request::Slots { jobs } if !(1..=MOST_SLOTS).contains(&jobs) => {
+                Reply::Refused { reason: format!("run {jobs} tasks at a time: 1 to {MOST_SLOTS}") }
+            }
             Request::Slots { jobs } => {
                 self.feed(Event::Slots(jobs as usize));
                 let mut settings = self.folder.record().settings.clone();
@@ -113,7 +127,7 @@ impl Worker {
                     Err(error) => Reply::Refused { reason: error.to_string() },
                 }
             }
-            Request::Stop {} => {
+            Request::Stop { now: _ } => {
                 self.hear(Message::Signal(Signal::SIGINT));
                 Reply::Done {}
             }
@@ -122,8 +136,9 @@ impl Worker {
 
     /// Takes the tasks up to that one, which are durable.
     fn take_more(&mut self, last: Task) -> Result<(), FarmError> {
-        let Some(spool) = self.tasks.spool() else { return Ok(()) };
-        for limits in spool.more(last)? {
+        // One by one: those before one that can't be read are begun.
+        while let Some(spool) = self.tasks.spool() {
+            let Some(limits) = spool.next(last)? else { break };
             self.feed(Event::Added(limits));
         }
         Ok(())
@@ -149,9 +164,21 @@ impl Worker {
         }
         match refusal(self.folder.name(), task, self.farm.stage(task), &event) {
             Some(error) => Reply::Refused { reason: error.to_string() },
+            None if matches!(event, Event::Retry(_)) && !self.recorder.has_room_for_retry() => {
+                Reply::Refused { reason: no_room(self.folder.name(), task) }
+            }
             None => {
                 self.feed(event);
-                Reply::Done {}
+                match self.recordable {
+                    true => Reply::Done {},
+                    false => {
+                        let reason = format!(
+                            "record that of task {}: it is done, and recorded once that is possible",
+                            task.0
+                        );
+                        Reply::Refused { reason }
+                    }
+                }
             }
         }
     }
@@ -208,6 +235,14 @@ impl Worker {
         let _ = fs::remove_file(self.folder.path().join(SOCKET));
         self.feed(Event::Close);
     }
+}
+
+/// Why a task is not run again where the journal would become too large to be opened.
+pub fn no_room(name: &str, task: Task) -> String {
+    format!(
+        "run task {} of {name} again: the farm's journal has no room for it; 'ckptd farm submit --farm NAME' begins another farm",
+        task.0
+    )
 }
 
 /// Why nothing comes of what somebody wants of a task.
