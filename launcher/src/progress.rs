@@ -1,5 +1,5 @@
 //! How far long work is, told on standard error: on a terminal by one line that changes, elsewhere by a line for each second in
-//! which something has.
+//! which something has, from the fifth second on: whoever reads it there expects one line of what fails at once.
 //!
 //! Nothing is told of what takes less than a second, but by bars on a terminal. Commands that run a job tell it on terminals
 //! alone: elsewhere their standard error is the job's.
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How long it is from one look to the next.
 pub const SECOND: Duration = Duration::from_secs(1);
+/// What takes less is told of on a terminal alone.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// `none`: nothing is told.
 pub const VARIABLE: &str = "CKPTD_PROGRESS";
 /// Columns of a terminal that does not tell.
@@ -26,7 +28,7 @@ const COLUMNS: u16 = 80;
 /// Whether standard error is a job's where it is no terminal.
 static ON_TERMINALS_ALONE: AtomicBool = AtomicBool::new(false);
 /// What stands on the last line of standard error.
-static LINE: Mutex<Line> = Mutex::new(Line { told: None });
+static LINE: Mutex<Line> = Mutex::new(Line { told: None, since: None });
 
 /// From now on, nothing is told where standard error is no terminal.
 pub fn on_terminals_alone() {
@@ -61,6 +63,8 @@ impl Place {
 #[derive(Debug)]
 struct Line {
     told: Option<String>,
+    /// When something was to be told for the first time.
+    since: Option<Instant>,
 }
 
 fn line() -> MutexGuard<'static, Line> {
@@ -72,9 +76,14 @@ impl Line {
         if self.told.as_deref() == Some(text) {
             return;
         }
+        let is_long = self.since.get_or_insert_with(Instant::now).elapsed() + SECOND >= PATIENCE;
+        let place = match Place::here() {
+            Place::Elsewhere if !is_long => return,
+            place => place,
+        };
         let shown = printable(text);
         // Nobody may be there to read it.
-        let _ = match Place::here() {
+        let _ = match place {
             Place::Terminal => {
                 let (columns, _) = terminal::size().unwrap_or((COLUMNS, 0));
                 // A longer one could not be taken back.

@@ -18,37 +18,6 @@ const UP_LIMIT: Duration = Duration::from_secs(30);
 const PROGRAMS: [&str; 4] =
     ["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"];
 
-/// What becomes of jobs for which there is no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
-    /// They wait; those of the partition `urgent` have others requeued.
-    Preemption,
-    /// Two have the same processors, fifteen seconds each in turn.
-    Gang,
-}
-
-impl Sharing {
-    /// Of slurm.conf(5).
-    fn lines(self) -> &'static str {
-        match self {
-            Self::Preemption => {
-                "PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=20
-PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=2 PreemptMode=OFF
-"
-            }
-            Self::Gang => {
-                "PreemptType=preempt/none
-PreemptMode=GANG
-SchedulerTimeSlice=15
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=FORCE:2
-"
-            }
-        }
-    }
-}
-
 /// Nodes with Slurm.
 pub struct Slurm {
     // The daemons go before their machines.
@@ -62,18 +31,6 @@ impl Slurm {
     /// # Errors
     /// When anything does not come up.
     pub fn start(ckptd: &Path, nodes: usize) -> Result<Option<Slurm>, Failure> {
-        Self::start_sharing(ckptd, nodes, Sharing::Preemption)
-    }
-
-    /// The same, with another answer to more jobs than there is room for.
-    ///
-    /// # Errors
-    /// As [`Slurm::start`].
-    pub fn start_sharing(
-        ckptd: &Path,
-        nodes: usize,
-        sharing: Sharing,
-    ) -> Result<Option<Slurm>, Failure> {
         if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
             eprintln!("    skipped: no {missing}; tests/install installs it");
             return Ok(None);
@@ -81,7 +38,7 @@ impl Slurm {
         let cluster = Cluster::start(&Spec::new(nodes))?;
         cluster.share(ckptd)?;
         cluster.share_script("epilog.sh", EPILOG)?;
-        cluster.share_script("slurm.conf", &configuration(nodes, sharing))?;
+        cluster.share_script("slurm.conf", &configuration(nodes))?;
         let key: String = std::iter::repeat_with(fastrand::alphanumeric).take(1024).collect();
         cluster.share_script("munge.key", &key)?;
         let mut slurm = Slurm { daemons: Vec::new(), cluster };
@@ -195,8 +152,7 @@ const MUNGED: [&str; 4] = ["munged", "--foreground", "--force", "--key-file=/run
 const ENVIRONMENT: [(&str, &str); 2] = [("SLURM_CONF", "/mnt/shared/slurm.conf"), ("PATH", PATH)];
 
 /// slurm.conf(5). A requeued job waits until credentials of its run before have expired. Nodes are namespaces of one machine: their processes are told apart by /proc, not by control groups.
-fn configuration(nodes: usize, sharing: Sharing) -> String {
-    let sharing = sharing.lines();
+fn configuration(nodes: usize) -> String {
     format!(
         "ClusterName=test
 SlurmctldHost=node0
@@ -216,9 +172,13 @@ SlurmdParameters=config_overrides
 SlurmdTimeout=10
 KillWait=20
 Epilog={SHARED}/epilog.sh
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 ReturnToService=2
 MpiDefault=none
 NodeName=node[1-{nodes}] CPUs=8
-{sharing}"
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=20
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=2 PreemptMode=OFF
+"
     )
 }

@@ -54,21 +54,12 @@ pub(super) fn script(stage: &Stage, slurm: &Slurm) -> Result<String, Failure> {
     script_then(stage, slurm, "")
 }
 
-/// The same, on the whole of each node's processors.
-pub(super) fn script_of_all_processors(stage: &Stage, slurm: &Slurm) -> Result<String, Failure> {
-    script_of(stage, slurm, "--cpus-per-task=4", "")
-}
-
-/// The same as [`script`], and what the script does afterwards.
+/// The same, and what the script does afterwards.
 pub(super) fn script_then(stage: &Stage, slurm: &Slurm, then: &str) -> Result<String, Failure> {
-    script_of(stage, slurm, "", then)
-}
-
-fn script_of(stage: &Stage, slurm: &Slurm, options: &str, then: &str) -> Result<String, Failure> {
     let queens = slurm.cluster().share(stage.program("nqueens")?)?;
     let text = format!(
         "#!/bin/bash
-#SBATCH --nodes=3 --ntasks-per-node=2 --no-kill --output=out.%j --error=err.%j {options}
+#SBATCH --nodes=3 --ntasks-per-node=2 --no-kill --output=out.%j --error=err.%j
 ckptd slurm run --interval 1 -v mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 \\
     {queens} 13 --ballast 16 --chat 40 --until {END}
 echo \"status $?\"
@@ -141,12 +132,6 @@ impl<'s> Batch<'s> {
     pub(super) fn order(&self, what: &str) -> Result<(), Failure> {
         let done = self.slurm.run(0, &["scontrol", what, &self.number])?;
         check(done.status == 0, || format!("scontrol {what}: {}", done.stderr))
-    }
-
-    /// Its state, in a word of squeue's.
-    pub(super) fn state(&self) -> Result<String, Failure> {
-        let list = ["squeue", "--noheader", "--jobs", &self.number, "--format", "%T"];
-        Ok(self.slurm.run(0, &list)?.stdout.trim().to_owned())
     }
 
     /// Waits until scontrol tells all of this about it.

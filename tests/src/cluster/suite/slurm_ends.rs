@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use super::open_mpi::{ANSWER, END};
-use super::slurm::{
-    Batch, PROCESSES, each_run_time, nothing_left, script, script_of_all_processors, script_then,
-};
+use super::slurm::{Batch, PROCESSES, each_run_time, nothing_left, script, script_then};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
-use crate::cluster::slurm::{OTHER, Sharing, Slurm, USER};
+use crate::cluster::slurm::{OTHER, Slurm, USER};
 use crate::cluster::until;
 use crate::job::Failure;
 
@@ -17,11 +15,6 @@ pub(super) const CASES: &[Case] = &[
         name: "slurm-suspended",
         about: "Slurm: a job is suspended for longer than members may be silent, and goes on where it was",
         run: suspended,
-    },
-    Case {
-        name: "slurm-gang",
-        about: "Slurm: two jobs have the same processors in turn (gang scheduling), and both come to their right ends",
-        run: gang,
     },
     Case {
         name: "slurm-cancelled",
@@ -74,38 +67,6 @@ fn suspended(stage: &Stage) -> Result<(), Failure> {
     job.finish()?;
     let told = job.file("err");
     check(!told.contains("is gone"), || job.explain(&Failure("a node was lost".into())).0)?;
-    nothing_left(&slurm, 1..=3)
-}
-
-/// How often each job has to have been suspended.
-const TURNS: u32 = 2;
-
-fn gang(stage: &Stage) -> Result<(), Failure> {
-    let Some(slurm) = Slurm::start_sharing(&stage.ckptd, 3, Sharing::Gang)? else { return Ok(()) };
-    let script = script_of_all_processors(stage, &slurm)?;
-    let jobs = [Batch::submit(&slurm, &script)?, Batch::submit(&slurm, &script)?];
-    for job in &jobs {
-        job.wait_for("out", "rank 5 of 6 on node3", JOB_LIMIT)?;
-    }
-    let mut suspended = [false; 2];
-    let mut turns = [0; 2];
-    let seen = until("each job has had its turns", JOB_LIMIT, || {
-        for (at, job) in jobs.iter().enumerate() {
-            let is_suspended = job.state()? == "SUSPENDED";
-            turns[at] += u32::from(is_suspended && !suspended[at]);
-            suspended[at] = is_suspended;
-        }
-        Ok(turns.iter().all(|turns| *turns >= TURNS).then_some(()))
-    });
-    seen.map_err(|failure| jobs[0].explain(&failure))?;
-    for job in &jobs {
-        job.wait_for_checkpoints()?;
-    }
-    for job in &jobs {
-        job.finish()?;
-        let told = job.file("err");
-        check(!told.contains("is gone"), || job.explain(&Failure("a node was lost".into())).0)?;
-    }
     nothing_left(&slurm, 1..=3)
 }
 
