@@ -1,5 +1,5 @@
 //! How far long work is, told on standard error: on a terminal by one line that changes, elsewhere by a line for each second in
-//! which something has, from the fifth second on: whoever reads it there expects one line of what fails at once.
+//! which something has, from the tenth second on: whoever reads it there expects one line of what fails at once.
 //!
 //! Nothing is told of what takes less than a second, but by bars on a terminal. Commands that run a job tell it on terminals
 //! alone: elsewhere their standard error is the job's.
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// How long it is from one look to the next.
 pub const SECOND: Duration = Duration::from_secs(1);
 /// What takes less is told of on a terminal alone.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// `none`: nothing is told.
 pub const VARIABLE: &str = "CKPTD_PROGRESS";
 /// Columns of a terminal that does not tell.
