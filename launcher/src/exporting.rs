@@ -43,14 +43,27 @@ pub fn endpoint() -> Option<String> {
 }
 
 fn endpoint_by(value: &dyn Fn(&str) -> Option<String>) -> Option<String> {
-    let is = |name: &str, word: &str| value(name).is_some_and(|has| has.eq_ignore_ascii_case(word));
-    if is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none") {
+    let is_disabled = value("OTEL_SDK_DISABLED").is_some_and(|is| is.eq_ignore_ascii_case("true"));
+    // Others than OTLP's there are none.
+    let is_otlp = |list: String| list.split(',').any(|one| one.trim().eq_ignore_ascii_case("otlp"));
+    if is_disabled || value("OTEL_TRACES_EXPORTER").is_some_and(|list| !is_otlp(list)) {
         return None;
     }
     value("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| {
         let base = value("OTEL_EXPORTER_OTLP_ENDPOINT")?;
         Some(format!("{}/v1/traces", base.trim_end_matches('/')))
     })
+}
+
+/// An endpoint without what may be secret in it: a user's name and password, and a query.
+pub fn shown(endpoint: &str) -> String {
+    let plain = endpoint.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = plain.split_once("://") else {
+        return "an address without http:// or https://".to_owned();
+    };
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = host.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}/{path}")
 }
 
 /// Whether the user has named this service.
@@ -73,12 +86,22 @@ mod tests {
     }
 
     #[test]
+    fn no_password_is_shown() {
+        let endpoint = "https://me:word@collector:4318/v1/traces?key=word#word";
+        assert_eq!(shown(endpoint), "https://collector:4318/v1/traces");
+        assert_eq!(shown("http://collector"), "http://collector/");
+        assert!(!shown("me:word@collector").contains("word"));
+    }
+
+    #[test]
     fn nothing_goes_anywhere_unasked() {
         let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/");
         assert_eq!(by(&[]), None);
         assert_eq!(by(&[("OTEL_SERVICE_NAME", "x")]), None);
         assert_eq!(by(&[base, ("OTEL_SDK_DISABLED", "TRUE")]), None);
         assert_eq!(by(&[base, ("OTEL_TRACES_EXPORTER", "none")]), None);
+        assert_eq!(by(&[base, ("OTEL_TRACES_EXPORTER", "console")]), None);
+        assert!(by(&[base, ("OTEL_TRACES_EXPORTER", "console, OTLP")]).is_some());
         assert_eq!(by(&[base]).as_deref(), Some("http://collector:4318/v1/traces"));
         let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other/spans");
         assert_eq!(by(&[base, own]).as_deref(), Some("http://other/spans"));

@@ -19,6 +19,7 @@
 //! - `nearest`: names that were perhaps meant.
 //! - `out`: what commands print.
 //! - `progress`: how far long work is.
+//! - `resolving`: hosts of servers.
 //! - `recipients`: archives that are encrypted for somebody.
 //! - `spans`: spans for a collector of OpenTelemetry.
 //! - `tables`, `text`: text for people.
@@ -48,6 +49,8 @@ mod out;
 mod output_file;
 mod progress;
 mod recipients;
+#[cfg(any(feature = "opentelemetry", feature = "s3"))]
+mod resolving;
 mod session;
 #[cfg(feature = "opentelemetry")]
 mod spans;

@@ -17,7 +17,8 @@ impl Export {
         match exporting::endpoint().filter(|_| process != Process::Job) {
             None => Ok(None),
             Some(endpoint) => Err(format!(
-                "no spans are exported to {endpoint}: this ckptd is built without the cargo feature opentelemetry"
+                "no spans are exported to {}: this ckptd is built without the cargo feature opentelemetry",
+                exporting::shown(&endpoint)
             )),
         }
     }

@@ -1,9 +1,8 @@
 //! How a server is reached: hosts are looked up without the C library, which a static executable can't do by it.
 
+use crate::resolving::Hosts;
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::{ClientConfigKey, ClientOptions, Error};
-use protocol::database::hosts;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,18 +58,5 @@ impl HttpConnector for Connector {
         let client =
             client.map_err(|error| Error::Generic { store: "S3", source: Box::new(error) })?;
         Ok(HttpClient::new(client))
-    }
-}
-
-struct Hosts;
-
-impl Resolve for Hosts {
-    fn resolve(&self, name: Name) -> Resolving {
-        let host = name.as_str().to_owned();
-        Box::pin(async move {
-            // The port is that of the request.
-            let found = tokio::task::spawn_blocking(move || hosts::addresses(&host, 0)).await??;
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
     }
 }

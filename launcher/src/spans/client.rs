@@ -1,13 +1,17 @@
 //! Requests over HTTP, each done on the thread that asks for it.
 
+use crate::resolving::Hosts;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 /// How long a request may take, unless the user says otherwise.
 const LIMIT: Duration = Duration::from_secs(10);
+/// How long a connection may take.
+const CONNECTING: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
 const LONGEST: usize = 64 * 1024;
 
@@ -16,7 +20,17 @@ const LONGEST: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Client {
     http: reqwest::Client,
-    events: Runtime,
+    /// Until it is dropped.
+    events: Option<Runtime>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // A look-up of a host that lasts is not waited for.
+        if let Some(events) = self.events.take() {
+            events.shutdown_background();
+        }
+    }
 }
 
 impl Client {
@@ -26,16 +40,20 @@ impl Client {
         let http = reqwest::Client::builder()
             .user_agent(concat!("ckptd/", env!("CARGO_PKG_VERSION")))
             .timeout(limit())
+            .connect_timeout(CONNECTING)
+            .dns_resolver(Arc::new(Hosts))
             // Spans go where they are meant to go, with the headers that may be secret.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(io::Error::other)?;
-        Ok(Self { http, events: Builder::new_current_thread().enable_all().build()? })
+        Ok(Self { http, events: Some(Builder::new_current_thread().enable_all().build()?) })
     }
 
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let request = reqwest::Request::try_from(request.map(reqwest::Body::from))?;
-        self.events.block_on(async {
+        let mut request = reqwest::Request::try_from(request.map(reqwest::Body::from))?;
+        request.headers_mut().values_mut().for_each(|value| value.set_sensitive(true));
+        let events = self.events.as_ref().ok_or_else(|| HttpError::from("it is at its end"))?;
+        events.block_on(async {
             let mut answer = self.http.execute(request).await?;
             let mut made = Response::builder().status(answer.status());
             for (name, value) in answer.headers() {

@@ -20,7 +20,7 @@ use client::Client;
 use exporter::Exporter;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider;
-use opentelemetry_otlp::{WithExportConfig, WithHttpConfig};
+use opentelemetry_otlp::{RetryPolicy, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use processor::Processor;
@@ -54,14 +54,22 @@ impl Export {
 
     fn to(endpoint: String, process: Process, tell: Tell) -> Result<Self, String> {
         let words = |error: &dyn Display| error.to_string();
+        let shown = exporting::shown(&endpoint);
+        // What the library says of a bad one has all of it.
+        let is_right = ["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme));
+        if !is_right || reqwest::Url::parse(&endpoint).is_err() {
+            return Err(format!("{shown} is no address of a collector"));
+        }
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
             .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
             .with_endpoint(&endpoint)
+            // A span is not worth a second try: at a process's end that would take its time.
+            .with_retry_policy(RetryPolicy::disabled())
             .with_http_client(Client::new().map_err(|error| words(&error))?)
             .build()
             .map_err(|error| words(&error))?;
-        let exporter = Exporter::new(exporter, endpoint, tell);
+        let exporter = Exporter::new(exporter, shown, tell);
         let provider = SdkTracerProvider::builder()
             .with_resource(resource(process))
             .with_span_processor(Processor::new(exporter, process))

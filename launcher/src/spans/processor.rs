@@ -10,9 +10,17 @@ use nix::unistd::{getpid, gettid};
 use opentelemetry::Context;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{BatchSpanProcessor, Span, SpanData, SpanProcessor};
+use opentelemetry_sdk::trace::{
+    BatchConfig, BatchConfigBuilder, BatchSpanProcessor, Span, SpanData, SpanProcessor,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+/// The most spans that wait to be sent.
+const MOST_WAITING: u64 = 1 << 14;
+/// The longest that they do, in milliseconds.
+const LONGEST_DELAY: u64 = 3_600_000;
 
 #[derive(Debug)]
 pub struct Processor {
@@ -44,12 +52,29 @@ impl Processor {
         }
         let exporter = self.exporter.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(exporter) = exporter {
-            let mut batches = BatchSpanProcessor::builder(exporter).build();
-            batches.set_resource(&self.resource);
-            let _ = self.batches.set(batches);
+            let build =
+                || BatchSpanProcessor::builder(exporter).with_batch_config(config()).build();
+            // It panics where the kernel gives no thread, on the thread that ends a span: that of a checkpoint.
+            if let Ok(mut batches) = catch_unwind(AssertUnwindSafe(build)) {
+                batches.set_resource(&self.resource);
+                let _ = self.batches.set(batches);
+            }
         }
         self.batches.get()
     }
+}
+
+/// The user's, within bounds: the library takes memory for the whole queue at once, and asks again and again without a delay.
+fn config() -> BatchConfig {
+    let given = |name: &str| std::env::var(name).ok()?.trim().parse::<u64>().ok();
+    let mut config = BatchConfigBuilder::default();
+    if let Some(size) = given("OTEL_BSP_MAX_QUEUE_SIZE") {
+        config = config.with_max_queue_size(size.clamp(1, MOST_WAITING) as usize);
+    }
+    if let Some(delay) = given("OTEL_BSP_SCHEDULE_DELAY") {
+        config = config.with_scheduled_delay(Duration::from_millis(delay.clamp(10, LONGEST_DELAY)));
+    }
+    config.build()
 }
 
 impl SpanProcessor for Processor {

@@ -102,7 +102,8 @@ pub fn spans(stage: &Stage) -> Result<(), Failure> {
     if !has_spans {
         return expect(collector.requests().is_empty(), nothing);
     }
-    until("all spans", || collector.spans().iter().any(|span| span.name == "launch"))?;
+    let has = |name: &str| collector.spans().iter().any(|span| span.name == name);
+    until("all spans", || ["launch", "checkpoint", "coordinate checkpoint"].into_iter().all(has))?;
     expect(collector.wrong().is_empty(), || format!("{:?}", collector.wrong()))?;
     let is_right = |request: &String| {
         let request = request.to_ascii_lowercase();

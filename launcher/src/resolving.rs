@@ -1,0 +1,18 @@
+//! Hosts of servers that are reached over HTTP, looked up without the C library, which a static executable can't do by it.
+
+use protocol::database::hosts;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+/// Looks hosts up.
+pub struct Hosts;
+
+impl Resolve for Hosts {
+    fn resolve(&self, name: Name) -> Resolving {
+        let host = name.as_str().to_owned();
+        Box::pin(async move {
+            // The port is that of the request.
+            let found = tokio::task::spawn_blocking(move || hosts::addresses(&host, 0)).await??;
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
