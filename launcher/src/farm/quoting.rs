@@ -158,3 +158,16 @@ impl Quoting {
         }
     }
 }
+
+/// A value as one word of the shell's, whatever is in it.
+pub fn in_quotes(value: &[u8]) -> Vec<u8> {
+    let mut quoted = vec![b'\''];
+    for byte in value {
+        match byte {
+            b'\'' => quoted.extend_from_slice(b"'\\''"),
+            byte => quoted.push(*byte),
+        }
+    }
+    quoted.push(b'\'');
+    quoted
+}

@@ -1,6 +1,6 @@
 //! Commands that are made of a template and values, as GNU parallel does it.
 
-use super::quoting::Quoting;
+use super::quoting::{Quoting, in_quotes};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -322,18 +322,6 @@ fn quoted(value: &[u8]) -> Vec<u8> {
         true => value.to_vec(),
         false => in_quotes(value),
     }
-}
-
-fn in_quotes(value: &[u8]) -> Vec<u8> {
-    let mut quoted = vec![b'\''];
-    for byte in value {
-        match byte {
-            b'\'' => quoted.extend_from_slice(b"'\\''"),
-            byte => quoted.push(*byte),
-        }
-    }
-    quoted.push(b'\'');
-    quoted
 }
 
 /// A name for a run of these words.

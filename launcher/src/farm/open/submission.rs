@@ -1,5 +1,6 @@
 //! A task as it was submitted: a program and its arguments, where, and with what environment.
 
+use crate::farm::quoting::in_quotes;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -114,15 +115,7 @@ fn for_shell(word: &[u8]) -> Vec<u8> {
     if !word.is_empty() && word.iter().all(is_plain) {
         return word.to_vec();
     }
-    let mut quoted = vec![b'\''];
-    for byte in word {
-        match byte {
-            b'\'' => quoted.extend_from_slice(b"'\\''"),
-            byte => quoted.push(*byte),
-        }
-    }
-    quoted.push(b'\'');
-    quoted
+    in_quotes(word)
 }
 
 impl Submission {
