@@ -10,6 +10,9 @@ use crate::{progress, text};
 use protocol::cluster::client::{Answer, Ask};
 use serde_json::{Value, json};
 
+/// Steps in which the job runs again.
+const WRITING: [&str; 2] = ["write", "commit"];
+
 pub fn perform(context: &Context, wanted: &str) -> Result<(), Failure> {
     let target = context.target(wanted)?;
     let what = format!("checkpoint {}", target.name(wanted));
@@ -24,7 +27,8 @@ pub fn perform(context: &Context, wanted: &str) -> Result<(), Failure> {
     }
 }
 
-/// Which step of which checkpoint a job is in, and what has been written.
+/// Which checkpoint of a job is being written, and how much of it has been. Of what comes before, in which the job stands, the
+/// line that tells of a failure is the only one.
 fn how_far(target: &Target, wanted: &str) -> Option<String> {
     let job = match target {
         Target::Cluster(cluster) => {
@@ -38,11 +42,11 @@ fn how_far(target: &Target, wanted: &str) -> Option<String> {
 
 fn told(flight: &Value) -> Option<String> {
     let checkpoint = number(flight, "checkpoint")?;
+    let step = Some(word(flight, "step")).filter(|step| WRITING.contains(&step.as_str()))?;
     let written = match number(flight, "bytes") {
         Some(bytes) if bytes > 0 => format!(", {} written", text::size(bytes)),
         _ => String::new(),
     };
-    let step = word(flight, "step");
     Some(format!("checkpoint {checkpoint}: {step}{written}"))
 }
 
@@ -57,8 +61,10 @@ mod tests {
         let flight = InFlight { checkpoint: 3, step: Step::Write, age_ms: 4200, bytes: 1 << 30 };
         let text = told(&json!(flight));
         assert_eq!(text.as_deref(), Some("checkpoint 3: write, 1.0 GiB written"));
-        let flight = InFlight { step: Step::Freeze, bytes: 0, ..flight };
-        assert_eq!(told(&json!(flight)).as_deref(), Some("checkpoint 3: freeze"));
+        let flight = InFlight { step: Step::Commit, bytes: 0, ..flight };
+        assert_eq!(told(&json!(flight)).as_deref(), Some("checkpoint 3: commit"));
+        let flight = InFlight { step: Step::Quiesce, bytes: 26, ..flight };
+        assert_eq!(told(&json!(flight)), None);
         assert_eq!(told(&Value::Null), None);
     }
 }
