@@ -15,6 +15,7 @@
 //! - `hooks`: commands that are called when something happens to a job.
 //! - `interrupts`: signals to a command that has something to clean up.
 //! - `journal`: the journal of systemd, with fields.
+//! - `last_line`: why a command has failed.
 //! - `mpi`: run times of MPI, and what their launchers are told.
 //! - `nearest`: names that were perhaps meant.
 //! - `out`: what commands print.
@@ -42,6 +43,7 @@ mod hooks;
 mod interrupts;
 pub mod jobs;
 mod journal;
+mod last_line;
 mod mpi;
 #[cfg(any(feature = "configuration", feature = "manual"))]
 mod nearest;

@@ -105,26 +105,12 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   ckptd farm cancel 3 4")]
-    Cancel {
-        /// The farm.
-        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
-        farm: String,
-        /// The tasks.
-        #[arg(value_name = "ID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
-        tasks: Vec<u32>,
-    },
+    Cancel(TasksArguments),
     /// Run tasks of a farm again that have not ended with status 0, or were cancelled.
     #[command(after_long_help = "\
 Examples:
   ckptd farm retry 3")]
-    Retry {
-        /// The farm.
-        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
-        farm: String,
-        /// The tasks.
-        #[arg(value_name = "ID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
-        tasks: Vec<u32>,
-    },
+    Retry(TasksArguments),
     /// Show what a task of a farm has written, in its newest try: to standard output and to standard error what it has written to
     /// each.
     #[command(after_long_help = "\
@@ -197,6 +183,17 @@ Examples:
         #[arg(long)]
         quiet: bool,
     },
+}
+
+/// Tasks of a farm.
+#[derive(Debug, Args)]
+pub struct TasksArguments {
+    /// The farm.
+    #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
+    pub farm: String,
+    /// The tasks.
+    #[arg(value_name = "ID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
+    pub tasks: Vec<u32>,
 }
 
 /// What farm submit takes.

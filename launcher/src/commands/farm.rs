@@ -25,8 +25,8 @@ pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
         FarmCommand::Start(arguments) => open::start(context, arguments).map(|()| 0),
         FarmCommand::Stop { farm, now } => open::stop(context, &farm, now).map(|()| 0),
         FarmCommand::Wait { farm, tasks } => wait::perform(context, &farm, &tasks),
-        FarmCommand::Cancel { farm, tasks } => open::cancel(context, &farm, &tasks),
-        FarmCommand::Retry { farm, tasks } => open::retry(context, &farm, &tasks),
+        FarmCommand::Cancel(of) => open::cancel(context, &of.farm, &of.tasks),
+        FarmCommand::Retry(of) => open::retry(context, &of.farm, &of.tasks),
         FarmCommand::Logs { farm, follow, task } => {
             logs::perform(context, &farm, task, follow).map(|()| 0)
         }

@@ -2,18 +2,18 @@
 
 use super::FarmError;
 use super::journal::{self, Standing};
+use super::locked;
 use super::open::Spool;
 use super::tasks::{TASKS, Tasks};
 use super::workflow::{STEPS, Steps};
 use crate::cli::FarmSettings;
 use crate::jobs::{StateDir, check_name};
 use ckptd_farm::{Order, Plan};
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -221,7 +221,7 @@ fn remove_left(path: &Path) -> bool {
         // It is empty: somebody may be about to fill it.
         Err(_) => return fs::remove_dir(path).is_ok(),
     };
-    match hold(file, path) {
+    match locked::hold(file, &path.join(LOCK)) {
         Ok(Some(_lock)) if !path.join(RECORD).exists() => discard(path).is_ok(),
         Ok(_) | Err(_) => false,
     }
@@ -270,23 +270,8 @@ fn lock(folder: &Path, name: &str) -> Result<FarmLock, FarmError> {
 
 /// Takes the lock; None: another process has it, or has just removed the folder with it.
 fn try_lock(folder: &Path) -> io::Result<Option<FarmLock>> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
-    hold(options.open(folder.join(LOCK))?, folder)
-}
-
-/// Takes the lock of that folder, which is this file; None as above.
-fn hold(file: File, folder: &Path) -> io::Result<Option<FarmLock>> {
-    let own = file.metadata()?;
-    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(file) => file,
-        Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
-        Err((_, errno)) => return Err(errno.into()),
-    };
-    // A lock of a file that is not there any more keeps nobody out.
-    let is_there = |found: fs::Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
-    let is_held = fs::metadata(folder.join(LOCK)).is_ok_and(is_there);
-    Ok(is_held.then_some(FarmLock { _file: file }))
+    let file = locked::take(&folder.join(LOCK))?;
+    Ok(file.map(|file| FarmLock { _file: file }))
 }
 
 impl FarmFolder {
@@ -494,7 +479,8 @@ impl FarmFolder {
     /// Whether a process runs it.
     pub fn is_running(&self) -> bool {
         // Nothing is made in a folder that may be being removed.
-        let file = OpenOptions::new().write(true).open(self.path.join(LOCK));
-        matches!(file.and_then(|file| hold(file, &self.path)), Ok(None))
+        let lock = self.path.join(LOCK);
+        let file = OpenOptions::new().write(true).open(&lock);
+        matches!(file.and_then(|file| locked::hold(file, &lock)), Ok(None))
     }
 }

@@ -5,6 +5,7 @@
 //! - `folder`: the folder of a run.
 //! - `tasks`: the commands, in a file.
 //! - `workflow`: tasks that wait for others.
+//! - `locked`: a file that one process at a time has locked.
 //! - `journal`: what has ended; `line`: a line of it; `syncing`: what makes that durable.
 //! - `results`: a line of the results.
 //! - `history`: the journal between the parts of a run.
@@ -19,6 +20,7 @@ mod history;
 mod journal;
 mod limits;
 mod line;
+mod locked;
 mod open;
 mod quoting;
 mod results;

@@ -7,11 +7,11 @@ use crate::INNER_CALL;
 use crate::cli::RecipientArguments;
 use crate::client::commits::OnCommit;
 use crate::commands::Context;
+use crate::last_line::last_line;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::agent::CheckpointNumber;
-use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -28,8 +28,6 @@ const ENDING: Duration = Duration::from_secs(5);
 const AT_ONCE: Duration = Duration::from_secs(300);
 /// How long none has a turn then.
 const QUIET: Duration = Duration::from_secs(600);
-/// Of what it says, so many bytes are read.
-const MOST_SAID: u64 = 4096;
 
 /// What puts checkpoints into the store while the job runs. Dropped, it gives the one up that is on its way.
 pub struct Beside(Arc<Inner>);
@@ -218,17 +216,6 @@ fn recipients(arguments: &RecipientArguments) -> Vec<&Path> {
     keys.map(Path::new).chain(files).collect()
 }
 
-/// The last line that an export has said, without its own name.
-fn last_line(mut said: File) -> Option<String> {
-    let length = said.metadata().ok()?.len();
-    said.seek(io::SeekFrom::Start(length.saturating_sub(MOST_SAID))).ok()?;
-    let mut bytes = Vec::new();
-    said.take(MOST_SAID).read_to_end(&mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
-    let line = text.lines().rfind(|line| !line.trim().is_empty())?.trim();
-    Some(line.strip_prefix("ckptd: ").unwrap_or(line).to_owned())
-}
-
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -236,18 +223,6 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-
-    #[test]
-    fn of_what_an_export_says_the_last_line_is_its_failure() {
-        let mut said = tempfile::tempfile().unwrap();
-        writeln!(said, "{}\nckptd: failed to export a@3: the disk is full\n", "x".repeat(9000))
-            .unwrap();
-        let line = last_line(said.try_clone().unwrap());
-        assert_eq!(line.as_deref(), Some("failed to export a@3: the disk is full"));
-        said.set_len(0).unwrap();
-        assert_eq!(last_line(said), None);
-    }
 
     #[test]
     fn an_export_is_told_for_whom() {

@@ -3,17 +3,15 @@
 
 use super::view::Deed;
 use crate::interrupts::Interrupts;
+use crate::last_line::last_line;
 use crate::progress::VARIABLE;
 use crate::tables::printable;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
-
-/// The most that is read of what a command has said last, in bytes.
-const MOST_SAID: u64 = 4096;
 
 impl Deed {
     /// While it is done.
@@ -66,15 +64,10 @@ impl Deed {
 }
 
 /// Waits for a command; what it has said last, if it has failed.
-fn wait(child: &mut Child, mut said: File) -> io::Result<Option<String>> {
+fn wait(child: &mut Child, said: File) -> io::Result<Option<String>> {
     if child.wait()?.success() {
         return Ok(None);
     }
-    let length = said.metadata()?.len();
-    said.seek(SeekFrom::Start(length.saturating_sub(MOST_SAID)))?;
-    let mut bytes = Vec::new();
-    said.take(MOST_SAID).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it has failed");
-    Ok(Some(printable(last.strip_prefix("ckptd: ").unwrap_or(last))))
+    let last = last_line(said).unwrap_or_else(|| "it has failed".to_owned());
+    Ok(Some(printable(&last)))
 }

@@ -1,12 +1,10 @@
 //! Who may add tasks: one process at a time. A worker that is about to end for want of tasks has it until it has ended, so
 //! that whoever comes then finds that nobody runs the farm.
 
-use crate::farm::FarmError;
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
-use std::fs::{self, File, OpenOptions};
+use crate::farm::{FarmError, locked};
+use nix::fcntl::Flock;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -68,21 +66,8 @@ fn wait(folder: &Path, name: &str) -> Result<Gate, FarmError> {
 }
 
 fn take(folder: &Path, name: &str) -> io::Result<Option<Gate>> {
-    let path = folder.join(name);
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(&path)?;
-    let own = file.metadata()?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(file) => {
-            // One of a folder that was removed meanwhile is of nothing.
-            let found = fs::metadata(&path)?;
-            let is_there = (found.dev(), found.ino()) == (own.dev(), own.ino());
-            Ok(is_there.then_some(Gate { _file: file }))
-        }
-        Err((_, Errno::EWOULDBLOCK)) => Ok(None),
-        Err((_, errno)) => Err(errno.into()),
-    }
+    let file = locked::take(&folder.join(name))?;
+    Ok(file.map(|file| Gate { _file: file }))
 }
 
 #[cfg(test)]

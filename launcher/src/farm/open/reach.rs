@@ -8,14 +8,15 @@ use crate::client::link::ShortPath;
 use crate::failure::Failure;
 use crate::farm::guard::{self, Charge};
 use crate::farm::{FarmError, FarmFolder, MARK, TASK};
+use crate::last_line::last_line;
 use nix::sys::signal::Signal;
 use protocol::frame;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -141,22 +142,9 @@ fn spawn(folder: &FarmFolder) -> io::Result<Child> {
 /// What was said last about a worker that has ended.
 fn last_said(folder: &FarmFolder) -> String {
     let path = folder.path().join(LOG);
-    let text = end_of(&path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let last = text.lines().last().unwrap_or("its worker has ended");
-    let last = last.trim_start_matches("ckptd: ").trim_start_matches("failed to ");
-    format!("{last} ({})", path.display())
-}
-
-/// The last of a file, a line at least.
-fn end_of(path: &Path) -> io::Result<Vec<u8>> {
-    const MOST: u64 = 64 << 10;
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(MOST)))?;
-    let mut text = Vec::new();
-    file.take(MOST).read_to_end(&mut text)?;
-    Ok(text)
+    let last = File::open(&path).ok().and_then(last_line);
+    let last = last.unwrap_or_else(|| "its worker has ended".to_owned());
+    format!("{} ({})", last.trim_start_matches("failed to "), path.display())
 }
 
 /// Waits until nobody runs the farm.

@@ -1,0 +1,28 @@
+//! A file that one process at a time has locked, in a folder that may be removed.
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Takes a lock, of a file that is made if need be; None: another process has it, or has just removed the folder with it.
+pub fn take(path: &Path) -> io::Result<Option<Flock<File>>> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    hold(options.open(path)?, path)
+}
+
+/// Takes the lock of that path, which is this file; None as above.
+pub fn hold(file: File, path: &Path) -> io::Result<Option<Flock<File>>> {
+    let own = file.metadata()?;
+    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(file) => file,
+        Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+        Err((_, errno)) => return Err(errno.into()),
+    };
+    // A lock of a file that is not there any more keeps nobody out.
+    let is_there = |found: fs::Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
+    Ok(fs::metadata(path).is_ok_and(is_there).then_some(file))
+}
