@@ -101,7 +101,13 @@ fn measure(agents: usize, way: &str) -> Result<serde_json::Value, Box<dyn Error>
     let joining = world.spent;
     let settings =
         JobSettings { interval: Interval::Seconds(0.0), copies: 2, ..JobSettings::default() };
-    let request = RunRequest { name: None, launch: launch_spec("rank"), settings, detach: true };
+    let request = RunRequest {
+        name: None,
+        launch: launch_spec("rank"),
+        settings,
+        detach: true,
+        anywhere: false,
+    };
     world.ask(Ask::Run(Box::new(request)))?;
     let root = world.job.clone().ok_or("start the job: nothing was launched")?;
     for number in 1..agents {

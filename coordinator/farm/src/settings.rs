@@ -18,6 +18,8 @@ pub struct Settings {
     pub halt: Option<Halt>,
     /// How old a task is when the first checkpoint is taken of it.
     pub checkpoint: Option<Duration>,
+    /// Whether something has checkpoints taken of each task from its beginning: nobody has to be told to.
+    pub kept_from_start: bool,
     /// How long a task that was asked to end may take to do so.
     pub grace: Duration,
     /// How long a last checkpoint may take.
@@ -36,6 +38,7 @@ impl Default for Settings {
             retries: 0,
             halt: None,
             checkpoint: None,
+            kept_from_start: false,
             grace: Duration::from_secs(5),
             saving: Duration::from_secs(60),
             doubt: Duration::from_secs(2),

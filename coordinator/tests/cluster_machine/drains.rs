@@ -92,8 +92,13 @@ fn a_job_that_begins_waits_where_all_are_drained() {
     assert!(is_said(&rig, "nothing runs there"));
     let launch = crate::common::launch_spec("rank");
     let settings = JobSettings::default();
-    let request =
-        protocol::cluster::client::RunRequest { name: None, launch, settings, detach: false };
+    let request = protocol::cluster::client::RunRequest {
+        name: None,
+        launch,
+        settings,
+        detach: false,
+        anywhere: false,
+    };
     rig.ask(Ask::Run(Box::new(request)));
     rig.wait(1000);
     assert!(is_said(&rig, "node1 is drained; see 'ckptd uncordon'"), "{:?}", rig.answers);

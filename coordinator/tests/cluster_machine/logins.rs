@@ -168,7 +168,7 @@ fn add_for(user: &str, key: &Key) -> Ask {
 
 fn run() -> Ask {
     let (launch, settings) = (launch_spec("rank"), Rig::on_demand());
-    Ask::Run(Box::new(RunRequest { name: None, launch, settings, detach: false }))
+    Ask::Run(Box::new(RunRequest { name: None, launch, settings, detach: false, anywhere: false }))
 }
 
 fn run_as(name: &str) -> Ask {

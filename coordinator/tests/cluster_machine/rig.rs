@@ -94,8 +94,13 @@ impl Rig {
     /// A job that consists of its first process, on node1.
     pub fn alone(count: usize, settings: JobSettings) -> Self {
         let mut rig = Self::new(count);
-        let request =
-            RunRequest { name: None, launch: launch_spec("rank"), settings, detach: false };
+        let request = RunRequest {
+            name: None,
+            launch: launch_spec("rank"),
+            settings,
+            detach: false,
+            anywhere: false,
+        };
         rig.ask(Ask::Run(Box::new(request)));
         rig
     }

@@ -168,6 +168,15 @@ Examples:
         /// The farm's folder.
         folder: PathBuf,
     },
+    /// The process that looks after a task that runs on a cluster.
+    #[command(hide = true)]
+    Errand {
+        /// What it is told, as JSON.
+        order: String,
+        /// The task's program and its arguments.
+        #[arg(last = true)]
+        program: Vec<OsString>,
+    },
     /// The process that starts the tasks.
     #[command(hide = true)]
     Work {
@@ -229,6 +238,9 @@ pub struct StartArguments {
     /// 30 seconds and then by what they cost, or 'none' [default: auto].
     #[arg(long, value_name = "TIME", value_parser = CheckpointSetting::from_str)]
     pub checkpoint: Option<CheckpointSetting>,
+    /// With a new farm: run its tasks on the machines of the cluster that this one belongs to, each as a job of that.
+    #[arg(long)]
+    pub cluster: bool,
     /// How long the farm waits in the background where there is nothing to do [default: 60].
     #[arg(long, value_name = "TIME", value_parser = idle_time)]
     pub idle: Option<Duration>,
@@ -311,6 +323,12 @@ pub struct FarmSettings {
     #[arg(long, value_name = "ORDER", value_parser = Order::from_str)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
+    /// Run tasks on the machines of the cluster that this one belongs to, as many as these have slots for: each is a job of the
+    /// cluster, which moves it when a machine leaves and brings it back when one is lost. Folders and programs have to be there
+    /// under the same names on all of them.
+    #[arg(long, conflicts_with = "resume")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cluster: bool,
 }
 
 impl FarmSettings {
@@ -326,6 +344,7 @@ impl FarmSettings {
             checkpoint: other.checkpoint.or(self.checkpoint),
             output_limit: other.output_limit.or(self.output_limit),
             order: other.order.or(self.order),
+            cluster: other.cluster || self.cluster,
         }
     }
 }

@@ -5,7 +5,7 @@ use super::input::Typed;
 use super::keys::Keys;
 use super::last_checkpoint::LastCheckpoint;
 use super::launcher::AskError;
-use super::link::{Link, LinkError, LinkSender};
+use super::link::{Link, LinkError, LinkSender, connect};
 use super::refusal::{refusal, unexpected};
 use super::resume::Resume;
 use super::{LOST_LIMIT, LOST_RETRY, restarting};
@@ -157,7 +157,8 @@ impl Screen {
         let asked = want.last.as_ref().map(LastCheckpoint::signal);
         signals::watch(&signal_sender, asked).map_err(|error| failed(&error))?;
         want.held.release();
-        let (sender, answers) = connect(&want.host, &want.ask).map_err(|error| failed(&error))?;
+        let (sender, answers) =
+            connect(want.host.socket(), &want.ask).map_err(|error| failed(&error))?;
         let (typed_sender, typed) = mpsc::channel(4);
         let user = user_output().map_err(|error| failed(&error))?;
         let own_is_terminal = terminal::is_terminal(&user.stderr);
@@ -517,7 +518,9 @@ impl Screen {
             }
             let window = terminal_stream().and_then(terminal::size);
             let ask = Ask::Attach { job: job.clone(), window, shown: self.shown };
-            let Ok((sender, mut answers)) = connect(&self.want.host, &ask) else { continue };
+            let Ok((sender, mut answers)) = connect(self.want.host.socket(), &ask) else {
+                continue;
+            };
             // An agent may be there before its coordinator.
             match answers.recv().await {
                 Some(Ok(Answer::Failed { .. }) | Err(_)) | None => {}
@@ -586,23 +589,4 @@ fn is_detached(ask: &Ask) -> bool {
         Ask::Restart(request) => request.detach,
         _ => false,
     }
-}
-
-/// Opens a conversation, whose answers a thread reads.
-fn connect(
-    host: &Host,
-    ask: &Ask,
-) -> Result<(LinkSender, mpsc::Receiver<Result<Answer, LinkError>>), LinkError> {
-    let (sender, mut lines) = Link::open(host.socket(), ask)?.split();
-    let (answers, receiver) = mpsc::channel(64);
-    std::thread::Builder::new().name("answers".to_owned()).spawn(move || {
-        loop {
-            let answer = lines.next();
-            let last = answer.is_err();
-            if answers.blocking_send(answer).is_err() || last {
-                return;
-            }
-        }
-    })?;
-    Ok((sender, receiver))
 }

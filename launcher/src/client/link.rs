@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
+use tokio::sync::mpsc;
 
 /// The longest path that fits into the address of a socket with its final NUL (unix(7)).
 const LONGEST: usize = 107;
@@ -192,4 +193,26 @@ impl Answers {
             None => Ok(frame::decode(&line, MAX_ANSWER)?),
         }
     }
+}
+
+/// Opens a conversation, whose answers a thread reads.
+///
+/// # Errors
+/// As [`Link::open`]; and where there can't be another thread.
+pub fn connect(
+    socket: &Path,
+    ask: &Ask,
+) -> Result<(LinkSender, mpsc::Receiver<Result<Answer, LinkError>>), LinkError> {
+    let (sender, mut lines) = Link::open(socket, ask)?.split();
+    let (answers, receiver) = mpsc::channel(64);
+    std::thread::Builder::new().name("answers".to_owned()).spawn(move || {
+        loop {
+            let answer = lines.next();
+            let last = answer.is_err();
+            if answers.blocking_send(answer).is_err() || last {
+                return;
+            }
+        }
+    })?;
+    Ok((sender, receiver))
 }

@@ -123,6 +123,11 @@ impl Cluster {
         Err(Failure::of("talk to the cluster", cause))
     }
 
+    /// The socket by which it is asked.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// The cluster as what runs a job in the foreground.
     pub fn host(&self) -> Host {
         Host::Cluster(self.socket.clone())

@@ -63,7 +63,13 @@ pub fn run(
     }
     let (mut launch, input) = launch(arguments.command, environment, directory, arguments.detach);
     launch.kept = kept;
-    let request = RunRequest { name: arguments.name, launch, settings, detach: arguments.detach };
+    let request = RunRequest {
+        name: arguments.name,
+        launch,
+        settings,
+        detach: arguments.detach,
+        anywhere: false,
+    };
     let ask = Ask::Run(Box::new(request));
     in_foreground(context, cluster, (what, ask, input), &arguments.options, 0)
 }

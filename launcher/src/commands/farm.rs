@@ -36,6 +36,7 @@ pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
         }
         FarmCommand::Ls(list) => ls(context, list).map(|()| 0),
         FarmCommand::Rm { runs } => rm(context, &runs).map(|()| 0),
+        FarmCommand::Errand { order, program } => farm::errand(&order, program),
         FarmCommand::Work { folder, settings, guard, resume, quiet } => {
             farm::work(folder, &settings, guard, &resume, quiet)
         }
@@ -62,6 +63,10 @@ fn run(context: &Context, arguments: FarmRunArguments) -> Result<u8, Failure> {
         }
         None => {
             let settings = with_absolute(settings)?;
+            if settings.cluster {
+                // Before there is anything that would have to be removed.
+                farm::cluster_of(&context.state)?;
+            }
             let wanted = Wanted { words: &tasks, workflow: workflow.as_deref() };
             (make(context, name.as_deref(), &wanted, settings.clone())?, settings)
         }

@@ -1,4 +1,4 @@
-//! Many tasks on this machine, each of which ends once. `ckptd_farm` decides; this does what it says.
+//! Many tasks, each of which ends once. `ckptd_farm` decides; this does what it says.
 //!
 //! - `template`: commands made of values.
 //! - `quoting`: where in a command values may stand.
@@ -11,9 +11,11 @@
 //! - `history`: the journal between the parts of a run.
 //! - `guard`: the process that the user has started; it looks after the one that starts the tasks.
 //! - `worker`: that one.
+//! - `away`: tasks on the machines of a cluster.
 //! - `limits`: how much a run may have.
 //! - `open`: a farm whose tasks are submitted one by one.
 
+mod away;
 mod folder;
 mod guard;
 mod history;
@@ -30,6 +32,7 @@ mod template;
 mod worker;
 mod workflow;
 
+pub use away::{cluster_of, errand};
 pub use folder::{Draft, FarmFolder, Open};
 pub use guard::{Charge, run as guard};
 pub use history::{History, Part, Span, history, reopen};
@@ -135,6 +138,9 @@ pub enum FarmError {
     /// A worker refuses.
     #[error("{0}")]
     Refused(String),
+    /// The cluster does not answer, or there is none.
+    #[error("{0}")]
+    Cluster(String),
     /// It runs.
     #[error("lock the run {0}: it is running")]
     Running(String),
@@ -201,6 +207,14 @@ impl FarmError {
     fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> FarmError {
         let path = path.as_ref().to_owned();
         move |source| FarmError::Io { action, path, source }
+    }
+
+    /// What a cluster that tasks run on has come to.
+    fn cluster(failure: Failure) -> Self {
+        match failure {
+            Failure::Failed(text) => Self::Cluster(text),
+            other => Self::Cluster(other.to_string()),
+        }
     }
 
     pub fn process<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> FarmError {

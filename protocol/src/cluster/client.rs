@@ -54,6 +54,9 @@ pub struct RunRequest {
     pub settings: JobSettings,
     /// Whether the command returns once it runs.
     pub detach: bool,
+    /// Whether its first process is started on the machine that has most room for it, instead of where it was asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anywhere: bool,
 }
 
 /// A job to be brought back.

@@ -1,11 +1,15 @@
 //! Instances that are killed.
 
+use protocol::agent::{ExitKind, InstanceEvent};
 use protocol::cluster::agent::FromAgent;
 use protocol::cluster::{Epoch, InstanceKey};
 
 use super::Node;
 use super::instance::State;
 use crate::{Action, Kill};
+
+/// SIGKILL on every architecture of Linux (signal(7)).
+const SIGKILL: i32 = 9;
 
 impl Node {
     /// All of the job below that epoch.
@@ -51,8 +55,22 @@ impl Node {
     }
 
     pub(super) fn killed(&mut self, key: &InstanceKey) {
+        self.report_killed(key);
         self.forget(key);
         self.check_kills();
+    }
+
+    /// A job that took no other signal to heart ends by this: its first process can't tell of its end any more. Of a job that
+    /// begins anew nobody waits for that.
+    fn report_killed(&mut self, key: &InstanceKey) {
+        let begins_anew =
+            self.killing.iter().any(|(job, below)| *job == key.job && key.epoch < *below);
+        let Some(instance) = self.instances.get(key).filter(|_| !begins_anew) else { return };
+        let is_told = instance.ended.is_some_and(|ended| ended.told);
+        if instance.record.is_root && !is_told {
+            let status = instance.status().unwrap_or(ExitKind::Signalled(SIGKILL));
+            self.voice.report(key, InstanceEvent::RootEnded(status));
+        }
     }
 
     /// Nothing is left of an instance.

@@ -50,6 +50,7 @@ impl Running {
         attempt: Attempt,
         restored: bool,
     ) -> Self {
+        let is_kept = restored || settings.kept_from_start;
         Self {
             attempt,
             restored,
@@ -57,8 +58,8 @@ impl Running {
             state: State::Runs,
             timeout_at: timeout.map(|limit| now + limit),
             // What is brought back is a job already, of which checkpoints are taken.
-            keep_at: settings.checkpoint.filter(|_| !restored).map(|age| now + age),
-            is_kept: restored,
+            keep_at: settings.checkpoint.filter(|_| !is_kept).map(|age| now + age),
+            is_kept,
             cant_be_kept: false,
             verdict: None,
             ended: None,

@@ -25,6 +25,7 @@ fn created() -> ClusterEntry {
             launch: LaunchSpec::through_pipes(vec!["fold".into()], "/".into()),
             settings: JobSettings::default(),
             detach: true,
+            anywhere: false,
         },
         at_ms: 100,
     }))

@@ -5,23 +5,50 @@ use crate::cluster::entry::{ClusterEntry, InstanceRecord, Origin};
 use crate::cluster::event::Now;
 use crate::cluster::job::instances::Stage as InstanceStage;
 use crate::cluster::job::{Job, State, addresses};
+use crate::cluster::members::Member;
 use crate::cluster::shared::Shared;
 use crate::fault;
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{LaunchOrder, ToAgent};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+/// What one more process would find on a machine.
+struct Room {
+    is_full: bool,
+    /// How fast it would be.
+    speed: f64,
+    /// Processes for each that the machine takes.
+    crowd: f64,
+}
+
+impl Room {
+    fn of(member: &Member, busy: u32) -> Self {
+        let slots = member.profile.slots;
+        let part = member.cores() / (f64::from(busy) + 1.0);
+        Self {
+            is_full: busy >= slots,
+            speed: member.speed() * part.min(1.0),
+            crowd: f64::from(busy) / f64::from(slots.max(1)),
+        }
+    }
+
+    /// The better one first. Where processes would be about as fast, machines fill up evenly: what is measured differs a
+    /// little from moment to moment.
+    fn compare(&self, other: &Self) -> Ordering {
+        let class = |speed: f64| (speed.max(f64::MIN_POSITIVE).log2() * 2.0).round();
+        let by_speed = || class(other.speed).total_cmp(&class(self.speed));
+        let by_crowd = || self.crowd.total_cmp(&other.crowd);
+        self.is_full.cmp(&other.is_full).then_with(by_speed).then_with(by_crowd)
+    }
+}
+
 impl Job {
-    /// Starts the job's first process: where it was asked for, if that machine takes processes.
+    /// Starts the job's first process: where it was asked for, if that machine takes processes, or where there is most room.
     pub(super) fn launch(&mut self, now: Now, shared: &mut Shared, attempts: &Attempts) {
-        let is_spare =
-            |node: &NodeName| shared.members.get(node).is_some_and(|member| member.profile.spare);
-        let may = shared.members.usable_for(&self.ledger).map(|(node, _)| node.clone());
-        let mut usable: Vec<NodeName> = may.collect();
-        // False comes first: the machine where it was asked for, then the others in the order of their names, spares last.
-        usable.sort_by_key(|node| (is_spare(node), self.ledger.client_node.as_ref() != Some(node)));
+        let usable = self.in_order(shared);
         let unavoided = usable.iter().find(|node| !attempts.avoid.contains(node));
         let Some(node) = unavoided.or(usable.first()).cloned() else {
             fault::tell("launch a job", "a machine that takes processes");
@@ -60,6 +87,39 @@ impl Job {
         self.enter(Stage::Launching, now, limit);
         self.cut_log_back(shared);
         shared.send(&node, ToAgent::Launch(Box::new(order)));
+    }
+
+    /// Where the job's first process could be started, the best machine first. Spares come last.
+    fn in_order(&self, shared: &Shared) -> Vec<NodeName> {
+        let may: Vec<(&NodeName, &Member)> = shared.members.usable_for(&self.ledger).collect();
+        if !self.ledger.request.anywhere {
+            let mut usable: Vec<(bool, bool, NodeName)> = may
+                .into_iter()
+                .map(|(node, member)| {
+                    let is_elsewhere = self.ledger.client_node.as_ref() != Some(node);
+                    (member.profile.spare, is_elsewhere, node.clone())
+                })
+                .collect();
+            // False comes first: the machine where it was asked for, then the others in the order of their names.
+            usable.sort();
+            return usable.into_iter().map(|(.., node)| node).collect();
+        }
+        let mut busy: BTreeMap<&NodeName, u32> = BTreeMap::new();
+        for (node, count) in shared.occupied.values().flatten() {
+            *busy.entry(node).or_default() += count;
+        }
+        let mut usable: Vec<(bool, Room, NodeName)> = may
+            .into_iter()
+            .map(|(node, member)| {
+                let room = Room::of(member, busy.get(node).copied().unwrap_or(0));
+                (member.profile.spare, room, node.clone())
+            })
+            .collect();
+        usable.sort_by(|(spare, room, node), (other_spare, other_room, other)| {
+            let by_room = || room.compare(other_room);
+            spare.cmp(other_spare).then_with(by_room).then_with(|| node.cmp(other))
+        });
+        usable.into_iter().map(|(.., node)| node).collect()
     }
 
     /// The job's first process runs.

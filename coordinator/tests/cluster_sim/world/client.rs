@@ -76,7 +76,7 @@ impl World {
             daemons: if self.fallback { Daemons::Fallback } else { Daemons::Restore },
             ..JobSettings::default()
         };
-        RunRequest { name: None, launch, settings, detach: false }
+        RunRequest { name: None, launch, settings, detach: false, anywhere: false }
     }
 
     pub(super) fn answered(&mut self, answer: Answer) {

@@ -97,9 +97,20 @@ pub fn submit(context: &Context, arguments: SubmitArguments) -> Result<(), Failu
 }
 
 pub fn start(context: &Context, arguments: StartArguments) -> Result<(), Failure> {
-    let StartArguments { farm, jobs, checkpoint, idle } = arguments;
-    let settings = FarmSettings { jobs, checkpoint, ..FarmSettings::default() };
+    let StartArguments { farm, jobs, checkpoint, cluster, idle } = arguments;
+    if cluster {
+        farm::cluster_of(&context.state)?;
+    }
+    let settings = FarmSettings { jobs, checkpoint, cluster, ..FarmSettings::default() };
     let (mut folder, is_new) = find_or_make(context, &farm, &settings, idle.unwrap_or(IDLE))?;
+    if cluster && !folder.record().settings.cluster {
+        let name = folder.name();
+        return Err(FarmError::Refused(format!(
+            "run tasks of {name} on the cluster: it runs on this machine; another name begins another farm"
+        ))
+        .into());
+    }
+    let settings = FarmSettings { cluster: false, ..settings };
     if !is_new && (settings != FarmSettings::default() || idle.is_some()) {
         change(&mut folder, settings, idle)?;
     }

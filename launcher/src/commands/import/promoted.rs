@@ -97,7 +97,7 @@ fn describe(
         id: record.id,
         name: record.name,
         user: user.unwrap_or(JobUser { uid: record.uid, name: String::new() }),
-        request: RunRequest { name: None, launch, settings, detach: false },
+        request: RunRequest { name: None, launch, settings, detach: false, anywhere: false },
         created_at_ms: record.created_at_ms,
         record: committed,
         epoch: 1,

@@ -1,7 +1,7 @@
 //! A task as it was submitted: a program and its arguments, where, and with what environment.
 
 use crate::farm::quoting::in_quotes;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -116,13 +116,6 @@ fn for_shell(word: &[u8]) -> Vec<u8> {
         return word.to_vec();
     }
     in_quotes(word)
-}
-
-impl Submission {
-    /// The program.
-    pub fn program(&self) -> &OsStr {
-        self.words.first().map_or(OsStr::new(""), OsString::as_os_str)
-    }
 }
 
 #[cfg(test)]

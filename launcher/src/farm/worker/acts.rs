@@ -1,17 +1,23 @@
 //! What the state machine wants done.
 
+use super::hosts::Hosts;
+use super::keeping::Keeper;
 use super::processes::{kill_tree, pid_of};
+use super::program::Program;
 use super::{Live, Role, Worker};
 use crate::INNER_CALL;
+use crate::farm::away::{self, Away};
 use crate::farm::{MARK, Submission, TASK};
 use ckptd_farm::{Action, Attempt, Entry, Event, How, Task};
 use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 /// The shell that runs a task.
@@ -29,20 +35,17 @@ enum NotBegun {
     Ever(io::Error),
 }
 
-/// The program that somebody has submitted, as it was to be called.
-fn of_submission(submission: Submission) -> Result<Command, NotBegun> {
-    let Submission { directory, environment, .. } = &submission;
-    if let Err(error) = std::fs::metadata(directory) {
-        if passes(&error) {
-            return Err(NotBegun::Now(error));
+/// Sees to it that what somebody has submitted can be begun where it was submitted.
+fn check_directory(submission: &Submission) -> Result<(), NotBegun> {
+    let directory = &submission.directory;
+    match std::fs::metadata(directory) {
+        Ok(_) => Ok(()),
+        Err(error) if passes(&error) => Err(NotBegun::Now(error)),
+        Err(error) => {
+            let text = format!("enter {}: {error}", directory.display());
+            Err(NotBegun::Ever(io::Error::new(io::ErrorKind::NotADirectory, text)))
         }
-        let text = format!("enter {}: {error}", directory.display());
-        return Err(NotBegun::Ever(io::Error::new(io::ErrorKind::NotADirectory, text)));
     }
-    let mut command = Command::new(submission.program());
-    command.args(submission.words.iter().skip(1)).current_dir(directory);
-    command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
-    Ok(command)
 }
 
 /// Whether that is so for all tasks alike, and passes: nothing is begun until then.
@@ -107,9 +110,14 @@ impl Worker {
             self.progress.warn(&format!("task {} can't be begun: {reason}", task.0));
             return Some(Event::Ended(task, How::Exited(NOT_EXECUTABLE)));
         }
-        match self.spawn(task) {
-            Ok(pid) => {
-                self.roles.insert(pid, Role::Task(task));
+        let begun = match &self.hosts {
+            Hosts::Here(_) => self.spawn(task).map(|pid| (pid, Role::Task(task), None)),
+            Hosts::Away(away) => self.send(away, task, attempt),
+        };
+        match begun {
+            Ok((pid, role, keeper)) => {
+                self.roles.insert(pid, role);
+                self.keepers.extend(keeper.map(|keeper| (task, keeper)));
                 let since = Instant::now();
                 let live = Live { pid, attempt, restored: false, killed: false, since };
                 self.live.insert(task, live);
@@ -133,29 +141,42 @@ impl Worker {
         }
     }
 
-    fn spawn(&self, task: Task) -> Result<nix::unistd::Pid, NotBegun> {
-        let (out, err) = self.outputs.begin(task).map_err(|error| match error.kind() {
+    /// Empty files for what a task writes.
+    fn outputs(&self, task: Task) -> Result<(File, File), NotBegun> {
+        self.outputs.begin(task).map_err(|error| match error.kind() {
             // What earlier tries have written stands where it would be put aside.
             io::ErrorKind::AlreadyExists => NotBegun::Ever(error),
             _ => NotBegun::Now(error),
-        })?;
+        })
+    }
+
+    /// The program of a task, and whether it was submitted as such.
+    fn program(&self, task: Task) -> Result<(Program, bool), NotBegun> {
         let submission = self.tasks.submission(task).transpose();
         let submission = submission.map_err(|error| match passes(&error) {
             true => NotBegun::Now(error),
             // What is damaged is no program that is not there.
             false => NotBegun::Ever(io::Error::other(format!("read what was submitted: {error}"))),
         })?;
-        let is_submitted = submission.is_some();
-        let mut command = match submission {
+        match submission {
             None => {
                 let text = self.tasks.command(task).map_err(NotBegun::Now)?;
-                let mut command = Command::new(SHELL);
-                command.arg("-c").arg(OsString::from_vec(text));
-                command.current_dir(&self.folder.record().working_directory);
-                command
+                let words = vec![SHELL.into(), "-c".into(), OsString::from_vec(text)];
+                let directory = self.folder.record().working_directory.clone();
+                Ok((Program { words, directory, environment: None }, false))
             }
-            Some(submission) => of_submission(submission)?,
-        };
+            Some(submission) => {
+                check_directory(&submission)?;
+                let Submission { directory, words, environment } = submission;
+                Ok((Program { words, directory, environment: Some(environment) }, true))
+            }
+        }
+    }
+
+    fn spawn(&self, task: Task) -> Result<Pid, NotBegun> {
+        let (out, err) = self.outputs(task)?;
+        let (program, is_submitted) = self.program(task)?;
+        let mut command = program.command();
         command.process_group(0).stdin(Stdio::null()).stdout(out).stderr(err);
         command.env(MARK, self.folder.path()).env(TASK, task.0.to_string()).env_remove(INNER_CALL);
         command.spawn().map(|child| pid_of(&child)).map_err(|error| match error.kind() {
@@ -166,11 +187,25 @@ impl Worker {
         })
     }
 
+    /// Sends an errand for a task that runs on a cluster.
+    fn send(
+        &self,
+        away: &Away,
+        task: Task,
+        attempt: Attempt,
+    ) -> Result<(Pid, Role, Option<Keeper>), NotBegun> {
+        let outputs = self.outputs(task)?;
+        let (program, _) = self.program(task)?;
+        let keeper = away.send((task, attempt), program, outputs).map_err(NotBegun::Now)?;
+        Ok((keeper.pid, Role::Errand(task), Some(keeper)))
+    }
+
     fn restore(&mut self, task: Task, attempt: Attempt) -> Option<Event> {
+        let Hosts::Here(jobs) = &self.hosts else { return self.begin(task, attempt) };
         if !self.recordable {
             return Some(Event::NotNow(task));
         }
-        match self.jobs.restart(task, attempt) {
+        match jobs.restart(task, attempt) {
             Ok(keeper) => {
                 self.roles.insert(keeper.pid, Role::Restored(task));
                 self.live.insert(
@@ -195,22 +230,24 @@ impl Worker {
         }
     }
 
-    /// Has a keeper for a task, unless there is one.
+    /// Has a keeper for a task of this machine, unless there is one.
     fn keeper(&mut self, task: Task) -> io::Result<()> {
         let Some(live) = self.live.get(&task) else { return Err(io::ErrorKind::NotFound.into()) };
+        let Hosts::Here(jobs) = &self.hosts else { return Ok(()) };
         if self.keepers.contains_key(&task) {
             return Ok(());
         }
-        let keeper = self.jobs.adopt(task, live.attempt, live.pid)?;
+        let keeper = jobs.adopt(task, live.attempt, live.pid)?;
         self.roles.insert(keeper.pid, Role::Keeper(task));
         self.keepers.insert(task, keeper);
         Ok(())
     }
 
     fn keep(&mut self, task: Task) -> Option<Event> {
-        let asked = self.keeper(task).and_then(|()| match self.keepers.get(&task) {
-            Some(keeper) => self.jobs.checkpoint(task, keeper, self.tell.clone()),
-            None => Ok(()),
+        let asked = self.keeper(task).and_then(|()| match (&self.hosts, self.keepers.get(&task)) {
+            (Hosts::Here(jobs), Some(keeper)) => jobs.checkpoint(task, keeper, self.tell.clone()),
+            // A cluster does so by itself.
+            (Hosts::Away(_), _) | (_, None) => Ok(()),
         });
         let error = asked.err()?;
         self.no_checkpoint(task, &error.to_string());
@@ -219,7 +256,7 @@ impl Worker {
 
     fn save(&mut self, task: Task) -> Option<Event> {
         let asked = self.keeper(task).and_then(|()| match self.keepers.get(&task) {
-            Some(keeper) => self.jobs.save(task, keeper, self.tell.clone()),
+            Some(keeper) => self.hosts.save(task, keeper, self.tell.clone()),
             None => Err(io::ErrorKind::NotFound.into()),
         });
         let error = asked.err()?;
@@ -228,7 +265,12 @@ impl Worker {
     }
 
     fn terminate(&mut self, task: Task) {
-        let Some(live) = self.live.get(&task) else { return };
+        let Some(live) = self.live.get_mut(&task) else { return };
+        if let Hosts::Away(_) = self.hosts {
+            live.killed = true;
+            let _ = kill(live.pid, away::TERMINATE);
+            return;
+        }
         // It may just have ended.
         if live.restored {
             let _ = kill(live.pid, Signal::SIGTERM);
@@ -243,6 +285,11 @@ impl Worker {
         let Some(live) = self.live.get_mut(&task) else { return };
         live.killed = true;
         let pid = live.pid;
+        if let Hosts::Away(_) = self.hosts {
+            // The errand has the job ended; without it, the job would run on.
+            let _ = kill(pid, away::KILL);
+            return;
+        }
         if live.restored {
             // The kernel ends what it has brought back with it.
             let _ = kill(pid, Signal::SIGKILL);
@@ -284,7 +331,7 @@ impl Worker {
         self.tidy();
         let over = super::take_durable(&mut self.over, self.recorder.durable());
         for (task, attempt) in over {
-            self.jobs.forget(task, attempt);
+            self.hosts.forget(task, attempt);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What commands want of a task of an open farm that nobody runs.
 
+use super::hosts::Hosts;
 use super::visitors::{no_room, refusal};
-use super::{Jobs, machine_settings, processes};
-use crate::cli::CheckpointSetting;
+use super::{machine_settings, processes};
 use crate::farm::journal::Recorder;
 use crate::farm::open::Gate;
 use crate::farm::{FarmError, FarmFolder};
@@ -32,11 +32,11 @@ pub fn change_apart(folder: &FarmFolder, task: Task, event: Event) -> Result<(),
     std::fs::create_dir_all(&results).map_err(FarmError::io("create", &results))?;
     let (mut recorder, entries) =
         Recorder::open(&folder.journal(), &results, folder.fixed_tasks(), &tasks, 0)?;
-    let settings = &folder.record().settings;
-    let interval = settings.checkpoint.unwrap_or(CheckpointSetting::Auto).interval();
-    let jobs = Jobs::of(folder, interval).map_err(FarmError::io("create", folder.said()))?;
-    let found = jobs.found(|_| true)?;
-    let machine = Settings { slots: 0, ..machine_settings(settings) };
+    let mut hosts = Hosts::of(folder)?;
+    let found = hosts.found(&tasks, folder)?;
+    let places = hosts.are_away().then_some(0);
+    let machine = machine_settings(&folder.record().settings, places);
+    let machine = Settings { slots: 0, ..machine };
     let mut farm = Farm::open(machine, limits, entries, found);
     // What was found to have ended is recorded first.
     let mut actions = farm.step(Duration::ZERO, Event::Recordable(true));
@@ -58,7 +58,8 @@ pub fn change_apart(folder: &FarmFolder, task: Task, event: Event) -> Result<(),
     }
     recorder.sync()?;
     for (task, attempt) in over {
-        jobs.forget(task, attempt);
+        hosts.forget(task, attempt);
     }
+    hosts.finish();
     refused.map_or(Ok(()), Err)
 }

@@ -35,12 +35,13 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The most that is read of what was said about a job.
 const MOST_SAID: u64 = 64 * 1024;
 
-/// The name of the job that a task's try becomes.
-pub fn job_name(task: Task, attempt: Attempt) -> String {
+/// What names the job that a task's try becomes.
+pub fn task_name(task: Task, attempt: Attempt) -> String {
     format!("t{}.{attempt}", task.0)
 }
 
-fn of_name(name: &str) -> Option<(Task, Attempt)> {
+/// The try of which that is the name.
+pub fn of_name(name: &str) -> Option<(Task, Attempt)> {
     let (task, attempt) = name.strip_prefix('t')?.split_once('.')?;
     Some((Task(task.parse().ok()?), attempt.parse().ok()?))
 }
@@ -59,6 +60,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
+    /// A process that keeps that try.
+    pub fn of(pid: Pid, attempt: Attempt, said: Said) -> Self {
+        Self { pid, attempt, starts: 0, gone: Arc::default(), said }
+    }
+
     /// It has ended.
     pub fn ended(&self) {
         self.gone.store(true, Ordering::Release);
@@ -72,12 +78,17 @@ impl Keeper {
 
 /// What a keeper says, in a file.
 #[derive(Debug)]
-struct Said {
+pub struct Said {
     path: PathBuf,
     read: u64,
 }
 
 impl Said {
+    /// What comes behind so many bytes of that file.
+    pub fn from(path: PathBuf, read: u64) -> Self {
+        Self { path, read }
+    }
+
     /// Whole lines of ckptd's own.
     fn more(&mut self) -> Vec<String> {
         let read = || -> io::Result<String> {
@@ -126,7 +137,7 @@ impl Jobs {
     }
 
     fn job(&self, task: Task, attempt: Attempt) -> Option<JobFolder> {
-        job_of(&self.folder, &job_name(task, attempt))
+        job_of(&self.folder, &task_name(task, attempt))
     }
 
     /// What earlier parts of the run have left. `is_done`: whether what a task that has ended with status 0 should have written
@@ -148,7 +159,7 @@ impl Jobs {
     /// # Errors
     /// Where no process can be started.
     pub fn adopt(&self, task: Task, attempt: Attempt, pid: Pid) -> io::Result<Keeper> {
-        let name = job_name(task, attempt);
+        let name = task_name(task, attempt);
         let pid = pid.to_string();
         let words = ["adopt", "--quiet", "--interval", &self.interval, "--name", &name, &pid];
         // What ends everything ends the task, too, or lets it take its time; until then there is a checkpoint to be had.
@@ -174,7 +185,7 @@ impl Jobs {
         let number = known
             .filter(|(_, history)| is_done(history))
             .and_then(|(job, history)| newest_of(&job, &history));
-        let (name, number) = (job_name(task, attempt), number.map(|number| number.to_string()));
+        let (name, number) = (task_name(task, attempt), number.map(|number| number.to_string()));
         let mut words = vec!["restart", "--quiet", &name];
         words.extend(number.iter().flat_map(|number| ["--checkpoint", number]));
         let keeper = self.start(task, attempt, &words, SigSet::empty())?;
@@ -189,7 +200,7 @@ impl Jobs {
         words: &[&str],
         never: SigSet,
     ) -> io::Result<Keeper> {
-        let path = self.said.join(job_name(task, attempt));
+        let path = self.said.join(task_name(task, attempt));
         let said = File::options().append(true).create(true).mode(0o600).open(&path)?;
         let read = said.metadata()?.len();
         let mut command = Command::new("/proc/self/exe");
@@ -197,8 +208,7 @@ impl Jobs {
         command.env(INNER_CALL, "1").env(MARK, &self.run).current_dir(&self.working_directory);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         let child = Interrupts::spawn_with(never, &mut command)?;
-        let said = Said { path, read };
-        Ok(Keeper { pid: pid_of(&child), attempt, starts: 0, gone: Arc::default(), said })
+        Ok(Keeper::of(pid_of(&child), attempt, Said::from(path, read)))
     }
 
     /// Asks for a checkpoint of a task. The answer comes as a message.
@@ -262,7 +272,7 @@ impl Jobs {
         ask: fn(String) -> Ask,
         answered: impl FnOnce(Result<Answer, Option<launcher::AskError>>) + Send + 'static,
     ) -> io::Result<()> {
-        let (folder, name) = (self.folder.clone(), job_name(task, keeper.attempt));
+        let (folder, name) = (self.folder.clone(), task_name(task, keeper.attempt));
         let gone = keeper.gone.clone();
         let wait = move || {
             let since = Instant::now();
@@ -308,7 +318,7 @@ impl Jobs {
             }
         }
         // It tells of what is over.
-        let _ = fs::remove_file(self.said.join(job_name(task, attempt)));
+        let _ = fs::remove_file(self.said.join(task_name(task, attempt)));
     }
 }
 

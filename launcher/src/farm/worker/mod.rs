@@ -1,8 +1,10 @@
 //! The process that starts tasks, has checkpoints taken of them, and records how they end. It has no terminal; its guard has.
 //!
+//! - `program`: what a task runs.
 //! - `outputs`: what tasks write.
 //! - `products`: the files that tasks of a workflow write.
-//! - `keeping`: tasks as jobs.
+//! - `hosts`: where tasks run.
+//! - `keeping`: tasks of this machine as jobs.
 //! - `processes`: who descends from whom.
 //! - `acts`: what the state machine wants done.
 //! - `reap`: processes that have ended.
@@ -11,10 +13,12 @@
 
 mod acts;
 mod apart;
-mod keeping;
+mod hosts;
+pub mod keeping;
 mod outputs;
 pub mod processes;
 mod products;
+mod program;
 mod progress;
 mod reap;
 mod visitors;
@@ -30,10 +34,12 @@ use crate::failure::Failure;
 use crate::session::signals::is_ignored;
 pub use apart::change_apart;
 use ckptd_farm::{Attempt, Event, Farm, Outcome, Reach, Settings, Task};
-use keeping::{Jobs, Keeper};
+use hosts::Hosts;
+use keeping::Keeper;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use outputs::Outputs;
+pub use program::Program;
 use progress::Progress;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -63,6 +69,8 @@ pub enum Message {
     Signal(Signal),
     /// A checkpoint could not be taken.
     NoCheckpoint(Task, String),
+    /// So many tasks the machines of a cluster take.
+    Places(usize),
     /// What a last checkpoint has come to.
     Saved(Task, Result<(), String>),
     /// Ends have been made durable, or not.
@@ -76,6 +84,8 @@ enum Role {
     Task(Task),
     /// A task that was brought back, by the process that does so.
     Restored(Task),
+    /// Looks after a task that runs on a cluster.
+    Errand(Task),
     /// Takes checkpoints of a task.
     Keeper(Task),
     /// Has taken checkpoints of a task, which has ended; the job is of no use any more once this process has.
@@ -88,7 +98,7 @@ struct Live {
     pid: Pid,
     attempt: Attempt,
     restored: bool,
-    /// Whether the farm has killed it.
+    /// Whether the farm has killed it, or has had one on a cluster asked to end.
     killed: bool,
     /// When it began, or was to be brought back.
     since: Instant,
@@ -98,7 +108,9 @@ struct Worker {
     folder: FarmFolder,
     tasks: Tasks,
     outputs: Outputs,
-    jobs: Jobs,
+    hosts: Hosts,
+    /// How many tasks the machines of a cluster take.
+    places: Option<usize>,
     recorder: Recorder,
     farm: Farm,
     began: Instant,
@@ -179,10 +191,17 @@ fn detach(guard: i32) -> nix::Result<()> {
     }
 }
 
-fn machine_settings(settings: &FarmSettings) -> Settings {
-    let processors = available_parallelism().map_or(1, usize::from);
+/// How many tasks run at a time where nobody has said so.
+fn usual_jobs(places: Option<usize>) -> usize {
+    places.map_or_else(|| available_parallelism().map_or(1, usize::from), |_| usize::MAX)
+}
+
+/// `places`: how many the machines of a cluster take, where tasks run on one.
+fn machine_settings(settings: &FarmSettings, places: Option<usize>) -> Settings {
+    let jobs = settings.jobs.map_or_else(|| usual_jobs(places), |jobs| jobs as usize);
     Settings {
-        slots: settings.jobs.map_or(processors, |jobs| jobs as usize),
+        slots: places.map_or(jobs, |places| places.min(jobs)),
+        kept_from_start: places.is_some(),
         timeout: settings.timeout,
         retries: settings.retries.unwrap_or(0),
         halt: match settings.halt {
@@ -210,17 +229,23 @@ impl Worker {
         }
         drop(gate);
         let limits = tasks.limits()?;
-        let machine = machine_settings(&settings);
+        let hosts = Hosts::of(&folder)?;
+        let places = match &hosts {
+            Hosts::Here(_) => None,
+            Hosts::Away(away) => {
+                away.watch_places(tell.clone()).map_err(FarmError::process("start a thread"))?;
+                Some(away.places()?)
+            }
+        };
+        let machine = machine_settings(&settings, places);
         let results = folder.results();
         let outputs = Outputs::of(results.clone()).map_err(FarmError::io("create", &results))?;
         // In range: there are 10,000 at most.
         let slots = machine.slots as u32;
         let (mut recorder, entries) =
             Recorder::open(&folder.journal(), &results, folder.fixed_tasks(), &tasks, slots)?;
-        let interval = settings.checkpoint.unwrap_or(CheckpointSetting::Auto).interval();
-        let jobs = Jobs::of(&folder, interval).map_err(FarmError::io("create", folder.said()))?;
         let working = &record.working_directory;
-        let found = jobs.found(|task| products::are_there(&tasks, task, working))?;
+        let found = hosts.found(&tasks, &folder)?;
         let farm = match (plan, limits) {
             (None, None) => Farm::new(machine, record.tasks, entries, found),
             (None, Some(limits)) => Farm::open(machine, limits, entries, found),
@@ -235,7 +260,8 @@ impl Worker {
             folder,
             tasks,
             outputs,
-            jobs,
+            hosts,
+            places,
             recorder,
             farm,
             began: Instant::now(),
@@ -355,6 +381,12 @@ impl Worker {
                 }
             }
             Message::Synced => self.synced(),
+            Message::Places(places) => {
+                self.places = Some(places);
+                let jobs = self.folder.record().settings.jobs;
+                let jobs = jobs.map_or_else(|| usual_jobs(self.places), |jobs| jobs as usize);
+                self.feed(Event::Slots(self.slots(jobs)));
+            }
             Message::NoCheckpoint(task, reason) => self.no_checkpoint(task, &reason),
             Message::Saved(task, saved) => {
                 let is_saved = saved.is_ok();
@@ -465,6 +497,7 @@ impl Worker {
         let is_recorded = self.recordable && synced.is_ok();
         self.recordable = is_recorded;
         self.forget_over();
+        self.hosts.finish();
         if let Err(error) = synced {
             say(&format!("failed to {error}"));
         }

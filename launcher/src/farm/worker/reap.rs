@@ -1,5 +1,6 @@
 //! Processes that have ended.
 
+use super::hosts::Hosts;
 use super::{Role, Worker};
 use ckptd_farm::{Event, How, Task};
 use nix::errno::Errno;
@@ -39,6 +40,7 @@ impl Worker {
                 self.feed(Event::Ended(task, how));
             }
             Some(Role::Restored(task)) => self.restored_ended(task, how),
+            Some(Role::Errand(task)) => self.errand_ended(task, how),
             Some(Role::Keeper(task)) => self.keeper_ended(task, how),
             Some(Role::Leaving(task, attempt)) => {
                 self.leaving -= 1;
@@ -56,7 +58,8 @@ impl Worker {
         keeper.ended();
         let said = keeper.heard();
         let attempt = keeper.attempt;
-        match self.jobs.end_of(task, &keeper) {
+        let Hosts::Here(jobs) = &self.hosts else { return };
+        match jobs.end_of(task, &keeper) {
             Some(end) => {
                 let how = self.judged(task, end);
                 self.feed(Event::Ended(task, how));
@@ -66,7 +69,7 @@ impl Worker {
                 let reason =
                     said.last().cloned().unwrap_or_else(|| format!("its restart has {how:?}"));
                 let way =
-                    format!("ckptd restart {} --dir", super::keeping::job_name(task, attempt));
+                    format!("ckptd restart {} --dir", super::keeping::task_name(task, attempt));
                 let folder = self.folder.jobs();
                 let way = format!("'{way} {}' shows why", folder.display());
                 self.progress

@@ -119,7 +119,7 @@ impl Worker {
                 Reply::Refused { reason: format!("run {jobs} tasks at a time: 1 to {MOST_SLOTS}") }
             }
             Request::Slots { jobs } => {
-                self.feed(Event::Slots(jobs as usize));
+                self.feed(Event::Slots(self.slots(jobs as usize)));
                 let mut settings = self.folder.record().settings.clone();
                 settings.jobs = Some(jobs);
                 match self.folder.change(settings) {

@@ -263,6 +263,7 @@ impl Attacker {
             launch: LaunchSpec::through_pipes(vec!["id".into()], "/".into()),
             settings: JobSettings::default(),
             detach: true,
+            anywhere: false,
         };
         say("runs-as-owner", self.ask_as(&owner, Ask::Run(Box::new(request))).await);
         say("removes-member", self.ask_as("root", Ask::RemoveNode { node: victim.clone() }).await);
