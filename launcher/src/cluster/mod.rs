@@ -192,18 +192,36 @@ impl Cluster {
     /// # Errors
     /// Where it is refused, or no coordinator comes within two minutes.
     pub fn insist(&self, what: &str, ask: &Ask) -> Result<(), Failure> {
+        match self.answer_in_time(what, ask)? {
+            Answer::Done { text } => {
+                if let Some(text) = text {
+                    progress::say(&text);
+                }
+                Ok(())
+            }
+            other => Err(unexpected(what, &other)),
+        }
+    }
+
+    /// Asks for a listing. While the cluster is without a coordinator, it is waited for.
+    ///
+    /// # Errors
+    /// As [`Cluster::insist`].
+    pub fn listing_in_time(&self, what: &str, ask: &Ask) -> Result<serde_json::Value, Failure> {
+        match self.answer_in_time(what, ask)? {
+            Answer::Listing { value } => Ok(value),
+            other => Err(unexpected(what, &other)),
+        }
+    }
+
+    /// The answer to what may be said again.
+    fn answer_in_time(&self, what: &str, ask: &Ask) -> Result<Answer, Failure> {
         let mut alone: Option<Instant> = None;
         loop {
             let lost = match self.try_order(ask) {
-                Ok(Answer::Done { text }) => {
-                    if let Some(text) = text {
-                        progress::say(&text);
-                    }
-                    return Ok(());
-                }
                 Ok(Answer::Failed { reason, .. }) if reason == NO_COORDINATOR => reason,
                 Ok(Answer::Failed { reason, status }) => return Err(refusal(what, reason, status)),
-                Ok(other) => return Err(unexpected(what, &other)),
+                Ok(answer) => return Ok(answer),
                 Err(error @ (LinkError::Io(_) | LinkError::Gone)) => error.to_string(),
                 Err(error) => return Err(Failure::of(what, error)),
             };

@@ -67,7 +67,8 @@ impl Job {
         node: Option<&NodeName>,
         reason: &str,
     ) {
-        let first_run = self.ledger.epoch == 1;
+        // Whoever has asked for it on one machine is told at once; where any will do, another one is tried.
+        let first_run = self.ledger.epoch == 1 && !self.ledger.request.anywhere;
         // A late word about an epoch that was given up.
         let State::Making(making) = &mut self.state else { return };
         making.attempts.failed += 1;

@@ -27,7 +27,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const WHAT: &str = "run a task on the cluster";
 /// How often a job is tried to be begun while there are machines for it.
-const TRIES: u32 = 3;
+const TRIES: u32 = 2;
 /// How long it is waited after one that could not be.
 const PAUSE: Duration = Duration::from_secs(2);
 /// How long the end of a job is waited for that is to be killed. The farm removes it later.

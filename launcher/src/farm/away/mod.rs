@@ -105,7 +105,7 @@ impl Away {
     /// # Errors
     /// Where the cluster can't be asked.
     pub fn found(&self) -> Result<Vec<Found>, FarmError> {
-        let jobs = self.cluster.listing("find the tasks on the cluster", &Ask::Jobs);
+        let jobs = self.cluster.listing_in_time("find the tasks on the cluster", &Ask::Jobs);
         let jobs = jobs.map_err(FarmError::cluster)?;
         let names = jobs.as_array().into_iter().flatten().filter_map(|job| job["name"].as_str());
         let tries = names.filter_map(|name| of_name(name.strip_prefix(&self.prefix)?));
@@ -196,7 +196,7 @@ impl Away {
     /// # Errors
     /// Where the cluster can't be asked.
     pub fn places(&self) -> Result<usize, FarmError> {
-        let nodes = self.cluster.listing("list the nodes", &Ask::Nodes);
+        let nodes = self.cluster.listing_in_time("list the nodes", &Ask::Nodes);
         let nodes = nodes.map_err(FarmError::cluster)?;
         Ok(places::of(&nodes, &self.prefix).min(MOST))
     }

@@ -11,6 +11,7 @@ mod discovery;
 mod dmtcp;
 mod drains;
 mod fallback;
+mod farms;
 pub mod faults;
 mod firewalls;
 mod groups;
@@ -81,6 +82,7 @@ pub fn all() -> Vec<Case> {
         archives::CASES,
         kept::CASES,
         faults::CASES,
+        farms::CASES,
         runtimes::CASES,
         packaged::CASES,
         slurm::CASES,
@@ -168,6 +170,7 @@ pub fn company(name: &str) -> Company {
         tree::CASES,
         phones::CASES,
         commands::CASES,
+        farms::CASES,
         images::CASES,
         discovery::CASES,
         dmtcp::CASES,
