@@ -209,6 +209,9 @@ fn rm(context: &Context, wanted: &[String]) -> Result<(), Failure> {
         // Where everything was killed, tasks may have lived on, which nobody would find any more.
         farm::end_left(run.path())
             .map_err(farm::FarmError::process("end what is left of the run"))?;
+        if run.record().settings.cluster {
+            farm::remove_jobs(&run)?;
+        }
         run.remove()?;
     }
     Ok(())

@@ -44,7 +44,7 @@ pub use results::{outcome, status, words};
 pub use tasks::{Collected, Tasks, collect};
 pub use template::stem;
 pub use worker::processes::end_left;
-pub use worker::{change_apart, work};
+pub use worker::{change_apart, remove_jobs, work};
 pub use workflow::collect as collect_workflow;
 
 use crate::failure::Failure;

@@ -91,6 +91,20 @@ impl Hosts {
     }
 }
 
+/// Has the jobs removed that tasks of a run have on a cluster; those that run are ended. The caller has the run's lock.
+///
+/// # Errors
+/// Where the cluster does not answer.
+pub fn remove_jobs(folder: &FarmFolder) -> Result<(), FarmError> {
+    if let Hosts::Away(mut away) = Hosts::of(folder)? {
+        for Found { task, attempt, .. } in away.found()? {
+            away.forget(task, attempt);
+        }
+        away.finish();
+    }
+    Ok(())
+}
+
 impl Worker {
     /// How many tasks may run at a time: as many as was said, and as a cluster's machines take.
     pub(super) fn slots(&self, jobs: usize) -> usize {

@@ -35,6 +35,7 @@ use crate::session::signals::is_ignored;
 pub use apart::change_apart;
 use ckptd_farm::{Attempt, Event, Farm, Outcome, Reach, Settings, Task};
 use hosts::Hosts;
+pub use hosts::remove_jobs;
 use keeping::Keeper;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;

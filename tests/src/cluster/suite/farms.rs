@@ -184,7 +184,20 @@ fn killed(stage: &Stage) -> Result<(), Failure> {
     // None was begun twice.
     let told = ckptd.coordinator_errors();
     let created = told.lines().filter(|line| line.contains("created job=\"sweep.")).count();
-    check(created <= 6, || told)
+    check(created <= 6, || told)?;
+
+    // Who forgets a farm has no tasks of it run on.
+    let options = ["ckptd", "farm", "run", "--cluster", "--name", "forgotten", "--"];
+    let mut run =
+        ckptd.node(1).spawn(&[&options[..], &["sleep {}", ":::", "1000"]].concat(), &[])?;
+    until("the task runs", LIMIT, || {
+        let jobs = ckptd.node(1).must_run(&["ckptd", "ls"])?;
+        Ok(jobs.contains("running").then_some(()))
+    })?;
+    ckptd.node(1).must_run(&["pkill", "-KILL", "-f", "farm work"])?;
+    run.wait(LIMIT)?;
+    ckptd.node(1).must_run(&["ckptd", "farm", "rm", "forgotten"])?;
+    are_gone(&ckptd)
 }
 
 fn ends(stage: &Stage) -> Result<(), Failure> {
