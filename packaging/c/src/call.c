@@ -16,8 +16,10 @@ static grpc_error_t write_arguments(struct session *session)
     if (getrandom(session->key, sizeof session->key, 0) != (ssize_t)sizeof session->key)
         return fail(GRPC_OTHER_ERROR_CODE, "there are no random numbers");
     const char *wrong = message_of(&session->function->description, ARGUMENTS, session->key, session->values.at, &message);
-    for (size_t i = 0; wrong == NULL && i < session->function->description.count; i++)
-        wrong = session->values.at[i] == NULL ? "an argument is NULL" : NULL;
+    /* What comes back has to have room, and a size. */
+    for (size_t i = 0, count; wrong == NULL && i < session->function->description.count; i++)
+        wrong = session->values.at[i] == NULL ? "an argument is NULL"
+                                              : count_of(&session->function->description, i, session->values.at, &count);
     grpc_error_t error = GRPC_NO_ERROR;
     if (wrong != NULL)
         error = fail(GRPC_OTHER_ERROR_CODE, "failed to call %s: %s", session->function->description.name, wrong);

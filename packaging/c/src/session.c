@@ -104,8 +104,9 @@ static void remove_folder(const char *folder)
     static const char *const NAMES[] = {"arguments", "arguments.new", "results", "results.new"};
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
         char *path = text_of("%s/%s", folder, NAMES[i]);
-        if (path != NULL)
-            unlink(path);
+        /* A program that does as it likes may have made a folder. */
+        if (path != NULL && unlink(path) != 0)
+            rmdir(path);
         free(path);
     }
     rmdir(folder);
