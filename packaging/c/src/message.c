@@ -128,7 +128,7 @@ static const char *find_values(const struct description *description, enum what 
         at += sizeof *value;
         if (value->argument != i || value->size != size_of(argument->kind))
             return "a value of it has another type";
-        if (value->count > MOST_VALUES || padded((size_t)value->count * value->size) > (size_t)(end - at))
+        if (value->count > MOST_VALUES / value->size || padded((size_t)value->count * value->size) > (size_t)(end - at))
             return "a value of it is too long";
         places[i].bytes = at;
         at += padded((size_t)value->count * value->size);

@@ -56,7 +56,12 @@ impl<'a> Built<'a> {
     fn link(&self, name: &str, sources: &[PathBuf]) -> Result<PathBuf, Failure> {
         let program = self.stage.home.join(name);
         let mut command = Command::new("cc");
-        command.args(&self.flags).arg("-o").arg(&program).args(sources).args(&self.objects);
+        command.args(&self.flags);
+        if name == "formats" {
+            // What is within the library has other names there.
+            command.arg("-include").arg(library().join("src/names.h"));
+        }
+        command.arg("-o").arg(&program).args(sources).args(&self.objects);
         compile(&mut command)?;
         Ok(program)
     }
@@ -110,6 +115,7 @@ impl<'a> Built<'a> {
     /// All of them; no file of a call may be left, and nothing that runs.
     fn run_all(&self) -> Result<(), Failure> {
         self.register_tests()?;
+        self.run("formats", &[])?;
         self.run("calls", &[])?;
         self.run("errors", &["functions"])?;
         self.run("groups", &["."])?;
@@ -257,6 +263,22 @@ pub fn checkpointed(stage: &Stage) -> Result<(), Failure> {
         expect(is_restored, || format!("task {task} began anew: {results:?}"))?;
     }
     pi.built.end()
+}
+
+/// A group whose servers are all taken goes on once there are more; a program that waits costs next to nothing.
+pub fn more_servers(stage: &Stage) -> Result<(), Failure> {
+    let built = Built::new(stage, &[])?;
+    built.register_tests()?;
+    let program = built.link("servers", &[library().join("tests/servers.c")])?;
+    let waits = Running::start(built.command(&program, &[]))?;
+    waits.wait_for("call 2\n")?;
+    // Time for a call that does not wait.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    expect(!waits.text().0.contains("call 3"), || "it did not wait".to_owned())?;
+    stage.output(&["farm", "start", "--jobs", "3", "f"], "")?.expect(0)?;
+    let ended = waits.finish()?.expect(0)?;
+    expect(ended.out.ends_with("call 3\nright\n"), || format!("{ended:?}"))?;
+    built.end()
 }
 
 /// A farm that is removed fails its calls; one that nobody may start keeps them.

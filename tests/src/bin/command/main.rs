@@ -113,6 +113,7 @@ const CASES: &[(&str, Case)] = &[
     ("farm-in-c-sanitized", gridrpc::sanitized),
     ("farm-in-c-killed", gridrpc::killed),
     ("farm-in-c-checkpointed", gridrpc::checkpointed),
+    ("farm-in-c-more-servers", gridrpc::more_servers),
     ("farm-in-c-without-a-farm", gridrpc::missing),
     ("farm-in-c-refused", gridrpc::refused),
     ("workflow-killed", workflows::killed),
