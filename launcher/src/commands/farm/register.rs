@@ -11,7 +11,7 @@ use std::path::Path;
 pub fn perform(arguments: RegisterArguments) -> Result<(), Failure> {
     let RegisterArguments { file, program, stub, folder } = arguments;
     let text =
-        read(&file).map_err(|error| Failure::of(&format!("read {}", file.display()), error))?;
+        read(&file).map_err(|error| Failure::of(format!("read {}", file.display()), error))?;
     let wrong = |error| FarmError::Idl { path: file.clone(), error };
     let module = idl::parse(&text).map_err(wrong)?;
     let Some(program) = program.filter(|_| !stub) else {
