@@ -9,6 +9,9 @@
 #include "client.h"
 #include "text.h"
 
+/* How often a call is submitted whose submission is killed. */
+#define TRIES 5
+
 /* Writes the arguments down, in a folder of the call's own. */
 static grpc_error_t write_arguments(struct session *session)
 {
@@ -30,6 +33,20 @@ static grpc_error_t write_arguments(struct session *session)
     return error;
 }
 
+/* The number that 'ckptd farm submit' has printed: from then on the task is run, whatever becomes of that process. 0: none. */
+static unsigned number_in(const char *said)
+{
+    for (const char *line = said; line != NULL && *line != '\0';) {
+        char *end;
+        unsigned long number = strtoul(line, &end, 10);
+        if (end != line && *end == '\n' && number < 1000000)
+            return (unsigned)number;
+        line = strchr(line, '\n');
+        line = line == NULL ? NULL : line + 1;
+    }
+    return 0;
+}
+
 /* Submits the call's task; its number. */
 static grpc_error_t submit(const struct session *session, int retries, unsigned *task)
 {
@@ -46,22 +63,18 @@ static grpc_error_t submit(const struct session *session, int retries, unsigned 
     words[count++] = description->program;
     words[count++] = description->name;
     words[count++] = session->folder;
-    char *said;
-    int status = run_ckptd(words, &said, -1);
-    unsigned long found = 0;
-    for (char *line = said; line != NULL && status == 0 && found == 0;) {
-        char *end;
-        unsigned long read = strtoul(line, &end, 10);
-        if (end != line && *end == '\n' && read < 1000000)
-            found = read;
-        line = strchr(line, '\n');
-        line = line == NULL ? NULL : line + 1;
+    grpc_error_t error = GRPC_RPC_REFUSED;
+    for (int tries = 0; tries < TRIES && error == GRPC_RPC_REFUSED; tries++) {
+        char *said;
+        int status = run_ckptd(words, &said, -1);
+        *task = number_in(said);
+        error = *task != 0 ? GRPC_NO_ERROR
+                           : fail(GRPC_RPC_REFUSED, "failed to submit a call of %s: %s", description->name, last_said(said));
+        free(said);
+        /* One that was killed may have submitted it: two tasks of a call write the same results. */
+        if (status <= 128)
+            break;
     }
-    *task = (unsigned)found;
-    grpc_error_t error = GRPC_NO_ERROR;
-    if (found == 0)
-        error = fail(GRPC_RPC_REFUSED, "failed to submit a call of %s: %s", description->name, last_said(said));
-    free(said);
     return error;
 }
 
@@ -112,13 +125,8 @@ grpc_error_t begin_call(grpc_function_handle_t *handle, const struct values *val
     grpc_error_t error = write_arguments(session);
     if (error == GRPC_NO_ERROR)
         error = submit(session, retries, &task);
-    if (error != GRPC_NO_ERROR) {
-        char *path = text_of("%s/arguments", folder);
-        if (path != NULL)
-            unlink(path);
-        free(path);
-        rmdir(folder);
-    }
+    if (error != GRPC_NO_ERROR)
+        remove_folder(folder);
     pthread_mutex_lock(&client.lock);
     if (error == GRPC_NO_ERROR)
         has_begun(session, task);

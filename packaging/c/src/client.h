@@ -131,6 +131,8 @@ void forget_old_sessions(void);
 /* Those that a group holds are that one's from then on. */
 void free_sessions(void);
 void free_session(struct session *session);
+/* A folder with files; without the lock as well. */
+void remove_folder(const char *path);
 void take_end(const struct end *end);
 
 /* call.c: begins a call; the lock is held, and given back meanwhile. */

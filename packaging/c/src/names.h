@@ -41,6 +41,7 @@
 #define read_config ckptd_read_config
 #define read_whole ckptd_read_whole
 #define release ckptd_release
+#define remove_folder ckptd_remove_folder
 #define run_ckptd ckptd_run_ckptd
 #define size_of ckptd_size_of
 #define start_thread ckptd_start_thread

@@ -1,4 +1,6 @@
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,17 +101,19 @@ static grpc_error_t take(struct session *session)
     return wrong == NULL ? GRPC_NO_ERROR : GRPC_COMMUNICATION_FAILED;
 }
 
-static void remove_folder(const char *folder)
+void remove_folder(const char *path)
 {
-    static const char *const NAMES[] = {"arguments", "arguments.new", "results", "results.new"};
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        char *path = text_of("%s/%s", folder, NAMES[i]);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
         /* A program that does as it likes may have made a folder. */
-        if (path != NULL && unlink(path) != 0)
-            rmdir(path);
-        free(path);
+        if (unlinkat(dirfd(folder), entry->d_name, 0) != 0)
+            unlinkat(dirfd(folder), entry->d_name, AT_REMOVEDIR);
     }
-    rmdir(folder);
+    if (folder != NULL)
+        closedir(folder);
+    rmdir(path);
 }
 
 void collect(struct session *session)

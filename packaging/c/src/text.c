@@ -89,7 +89,7 @@ bool write_all(int descriptor, const void *bytes, size_t length)
 
 bool write_whole(const char *folder, const char *name, const void *bytes, size_t length)
 {
-    char *path = text_of("%s/%s", folder, name), *new = text_of("%s/%s.new", folder, name);
+    char *path = text_of("%s/%s", folder, name), *new = text_of("%s/%s.%ld.new", folder, name, (long)getpid());
     bool done = false;
     if (path != NULL && new != NULL) {
         int file = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -214,13 +214,13 @@ impl<'a> Pi<'a> {
     fn until_calls_run(&self) -> Result<(), Failure> {
         until("calls run", || running(self.built.stage, "pi_trial_server").len() == 2)
     }
+}
 
-    /// Kills all of the farm and its tasks.
-    fn kill_all(&self) {
-        let mut all = running(self.built.stage, "pi_trial_server");
-        all.extend(running(self.built.stage, "ckptd farm"));
-        processes::kill(&all);
-    }
+/// Kills all of the farm and the programs of functions that it runs.
+fn kill_all(stage: &Stage, program: &str) {
+    let mut all = running(stage, program);
+    all.extend(running(stage, "ckptd farm"));
+    processes::kill(&all);
 }
 
 /// The example: whatever of the farm is killed meanwhile, each call counts once.
@@ -236,7 +236,7 @@ pub fn killed(stage: &Stage) -> Result<(), Failure> {
         until("its farm is gone", || running(stage, "ckptd farm work").is_empty())?;
     }
     pi.until_calls_run()?;
-    pi.kill_all();
+    kill_all(stage, "pi_trial_server");
     let disturbed = disturbed.finish()?.expect(0)?;
     expect(disturbed.out == expected, || format!("{disturbed:?} is not {expected:?}"))?;
     pi.built.end()
@@ -254,7 +254,7 @@ pub fn checkpointed(stage: &Stage) -> Result<(), Failure> {
     stage.output(&["farm", "start", "--checkpoint", "0.5", "f"], "")?.expect(0)?;
     let disturbed = pi.start(calls, times)?;
     farm.until_kept(2)?;
-    pi.kill_all();
+    kill_all(stage, "pi_trial_server");
     let disturbed = disturbed.finish()?.expect(0)?;
     expect(disturbed.out == expected, || format!("{disturbed:?} is not {expected:?}"))?;
     let results = farm.results()?;
@@ -311,6 +311,26 @@ pub fn missing(stage: &Stage) -> Result<(), Failure> {
     let ended = running.finish()?.expect(0)?;
     expect(ended.out.ends_with("right\n"), || format!("{ended:?}"))?;
     built.end()
+}
+
+/// A call that can't be brought back from its checkpoint fails, and is not begun anew.
+pub fn stuck(stage: &Stage) -> Result<(), Failure> {
+    let built = Built::new(stage, &[])?;
+    built.register_tests()?;
+    let program = built.link("farmless", &[library().join("tests/farmless.c")])?;
+    let farm = Farm::new(stage)?;
+    stage.output(&["farm", "start", "--checkpoint", "0.5", "f"], "")?.expect(0)?;
+    let waits = Running::start(built.command(&program, &["stuck"]))?;
+    farm.until_kept(1)?;
+    kill_all(stage, "t_server");
+    let checkpoints = stage.home.join("state/farms/f/jobs/t1.1-1/checkpoints");
+    for checkpoint in own(fs::read_dir(&checkpoints))?.flatten() {
+        own(fs::write(checkpoint.path().join("graph.json"), "{}"))?;
+    }
+    let ended = waits.finish()?.expect(0)?;
+    expect(ended.out == "runs\nright\n", || format!("{ended:?}"))?;
+    stage.output(&["farm", "stop", "--now", "f"], "")?;
+    stage.expect_gone()
 }
 
 /// What can't be registered is told with its place.

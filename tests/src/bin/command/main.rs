@@ -115,6 +115,7 @@ const CASES: &[(&str, Case)] = &[
     ("farm-in-c-checkpointed", gridrpc::checkpointed),
     ("farm-in-c-more-servers", gridrpc::more_servers),
     ("farm-in-c-without-a-farm", gridrpc::missing),
+    ("farm-in-c-not-brought-back", gridrpc::stuck),
     ("farm-in-c-refused", gridrpc::refused),
     ("workflow-killed", workflows::killed),
     ("workflow-failed", workflows::failed),
