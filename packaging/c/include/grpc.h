@@ -1,8 +1,9 @@
 /*
  * GridRPC, the programming interface of OGF's GFD-R.52, with calls that are tasks of a ckptd farm.
  *
- * What ends in _np is not in that document. All functions may be called by several threads at a time. They return an error code
- * unless said otherwise; grpc_last_error_message_np() tells more of what this thread's last one has returned.
+ * What ends in _np is not in that document. All functions may be called by several threads at a time. They return an
+ * error code unless said otherwise; grpc_last_error_message_np() tells more of what this thread's last one has
+ * returned.
  */
 #ifndef CKPTD_GRPC_H
 #define CKPTD_GRPC_H
@@ -63,8 +64,8 @@ grpc_error_t grpc_function_handle_destruct(grpc_function_handle_t *handle);
 grpc_error_t grpc_get_handle(grpc_function_handle_t **handle, grpc_sessionid_t session);
 
 /*
- * Calls. Arguments that go in are copied before one of these returns; those that come out are written once the call is waited
- * for, or probed with GRPC_NO_ERROR, and have to be there until then.
+ * Calls. Arguments that go in are copied before one of these returns; those that come out are written once the call is
+ * waited for, or probed with GRPC_NO_ERROR, and have to be there until then.
  */
 grpc_error_t grpc_call(grpc_function_handle_t *handle, ...);
 grpc_error_t grpc_call_async(grpc_function_handle_t *handle, grpc_sessionid_t *session, ...);
@@ -75,8 +76,9 @@ grpc_error_t grpc_call_argstack_async(grpc_function_handle_t *handle, grpc_sessi
 grpc_error_t grpc_call_arg_stack(grpc_function_handle_t *handle, grpc_arg_stack_t *arguments);
 
 /*
- * A stack of arguments, the first of which is pushed first. What is no pointer in grpc_call, such as an int, is pushed as a pointer
- * to it. _new: NULL without memory; _push_arg, _destruct: 0, or -1 where there is no room, or no stack; _pop_arg: NULL if empty.
+ * A stack of arguments, the first of which is pushed first. What is no pointer in grpc_call, such as an int, is pushed
+ * as a pointer to it. _new: NULL without memory; _push_arg, _destruct: 0, or -1 where there is no room, or no stack;
+ * _pop_arg: NULL if empty.
  */
 grpc_arg_stack_t *grpc_arg_stack_new(int most);
 int grpc_arg_stack_push_arg(grpc_arg_stack_t *stack, void *argument);
@@ -87,7 +89,8 @@ int grpc_arg_stack_destruct(grpc_arg_stack_t *stack);
 grpc_error_t grpc_wait(grpc_sessionid_t session);
 grpc_error_t grpc_wait_and(grpc_sessionid_t *sessions, size_t count);
 grpc_error_t grpc_wait_or(grpc_sessionid_t *sessions, size_t count, grpc_sessionid_t *ended);
-/* Of all calls that were not waited for and are of no group. Without any, _any has GRPC_SESSIONID_VOID for its session. */
+/* Of all calls that were not waited for and are of no group. Without any, _any has GRPC_SESSIONID_VOID for its
+   session. */
 grpc_error_t grpc_wait_all(void);
 grpc_error_t grpc_wait_any(grpc_sessionid_t *ended);
 

@@ -6,9 +6,9 @@
  *     ng_group_wait_done(&group);
  *     ng_group_fin(&group);
  *
- * A call of the group has ended once; then consume is called for it, and then cleanup. Callbacks run one at a time: in a thread
- * that is in ng_group_call, ng_group_call_arg_stack, ng_group_wait_done or ng_group_fin; with NG_GROUP_USE_PTHREAD in a thread
- * of the group's. A callback may call: such a call does not wait for a server.
+ * A call of the group has ended once; then consume is called for it, and then cleanup. Callbacks run one at a time: in
+ * a thread that is in ng_group_call, ng_group_call_arg_stack, ng_group_wait_done or ng_group_fin; with
+ * NG_GROUP_USE_PTHREAD in a thread of the group's. A callback may call: such a call does not wait for a server.
  */
 #ifndef CKPTD_NG_GROUP_H
 #define CKPTD_NG_GROUP_H
@@ -24,7 +24,8 @@ typedef struct ng_group {
 } ng_group_t;
 
 typedef enum {
-    /* Calls are made by ng_group_call_arg_stack alone, and each stack is the group's, which destructs it behind cleanup. */
+    /* Calls are made by ng_group_call_arg_stack alone, and each stack is the group's, which destructs it behind
+       cleanup. */
     NG_GROUP_USE_ARG_STACK = 1,
     /* How often a call that has failed by itself is tried again [0]. */
     NG_GROUP_AUTO_REINVOKE = 2,
@@ -35,8 +36,8 @@ typedef enum {
 } ng_group_property_t;
 
 /*
- * What is called when a call has ended. arguments: as they were given; what was no pointer is a pointer to a copy of it. What
- * comes out is there if error is GRPC_NO_ERROR.
+ * What is called when a call has ended. arguments: as they were given; what was no pointer is a pointer to a copy of
+ * it. What comes out is there if error is GRPC_NO_ERROR.
  */
 typedef void (*ng_group_consume_t)(ng_group_t *group, grpc_sessionid_t call, grpc_error_t error, void **arguments,
                                    void *data);
@@ -52,7 +53,8 @@ grpc_error_t ng_group_set_property(ng_group_t *group, ng_group_property_t proper
 grpc_error_t ng_group_call(ng_group_t *group, ...);
 grpc_error_t ng_group_call_arg_stack(ng_group_t *group, grpc_arg_stack_t *arguments);
 
-/* Waits until all calls have ended, those of callbacks as well. GRPC_SESSION_FAILED: one has failed since the last time. */
+/* Waits until all calls have ended, those of callbacks as well. GRPC_SESSION_FAILED: one has failed since the last
+   time. */
 grpc_error_t ng_group_wait_done(ng_group_t *group);
 /* Cancels all calls; their error is GRPC_CANCELED_NP. For one call there is grpc_cancel(). */
 grpc_error_t ng_group_cancel_np(ng_group_t *group);

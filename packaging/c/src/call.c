@@ -33,7 +33,8 @@ static grpc_error_t write_arguments(struct session *session)
     return error;
 }
 
-/* The number that 'ckptd farm submit' has printed: from then on the task is run, whatever becomes of that process. 0: none. */
+/* The number that 'ckptd farm submit' has printed: from then on the task is run, whatever becomes of that process.
+   0: none. */
 static unsigned number_in(const char *said)
 {
     for (const char *line = said; line != NULL && *line != '\0';) {
@@ -69,7 +70,8 @@ static grpc_error_t submit(const struct session *session, int retries, unsigned 
         int status = run_ckptd(words, &said, -1);
         *task = number_in(said);
         error = *task != 0 ? GRPC_NO_ERROR
-                           : fail(GRPC_RPC_REFUSED, "failed to submit a call of %s: %s", description->name, last_said(said));
+                           : fail(GRPC_RPC_REFUSED, "failed to submit a call of %s: %s", description->name,
+                                  last_said(said));
         free(said);
         /* One that was killed may have submitted it: two tasks of a call write the same results. */
         if (status <= 128)

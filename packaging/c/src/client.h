@@ -108,8 +108,8 @@ struct timespec later(long milliseconds);
 grpc_error_t read_config(const char *path, struct config *config);
 void free_config(struct config *config);
 
-/* command.c: runs "ckptd farm ..." (the words end with NULL); its status, 127 if it can't be run. said: all that it has said, or
-   NULL; it goes to a descriptor instead if that is not negative. */
+/* command.c: runs "ckptd farm ..." (the words end with NULL); its status, 127 if it can't be run. said: all that it has
+   said, or NULL; it goes to a descriptor instead if that is not negative. */
 int run_ckptd(const char *const *words, char **said, int descriptor);
 /* The last line of what it has said that is no number. */
 const char *last_said(char *said);

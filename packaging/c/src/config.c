@@ -16,7 +16,8 @@ static grpc_error_t keep(char **at, const char *value)
     return *at == NULL ? fail(GRPC_OTHER_ERROR_CODE, "there is no memory") : GRPC_NO_ERROR;
 }
 
-static grpc_error_t read_line(struct config *config, const char *path, unsigned number, const char *name, const char *value)
+static grpc_error_t read_line(struct config *config, const char *path, unsigned number, const char *name,
+                              const char *value)
 {
     struct {
         const char *name;

@@ -41,7 +41,8 @@ static bool is_name(const char *name)
 static grpc_error_t read_function(const char *name, struct ckptd_function *function)
 {
     if (name == NULL || !is_name(name))
-        return fail(GRPC_FUNCTION_NOT_FOUND, "%s is no name of a function, such as pi/pi_trial", name == NULL ? "NULL" : name);
+        return fail(GRPC_FUNCTION_NOT_FOUND, "%s is no name of a function, such as pi/pi_trial",
+                    name == NULL ? "NULL" : name);
     char *path = text_of("%s/%s", client.config.functions, name);
     size_t length;
     char *text = path == NULL ? NULL : read_whole(path, MOST_DESCRIPTION, &length);

@@ -1,4 +1,5 @@
-/* As much of JSON as ckptd's own answers need. Texts end with a NUL; whatever is in them, nothing behind that is read. */
+/* As much of JSON as ckptd's own answers need. Texts end with a NUL; whatever is in them, nothing behind that is
+   read. */
 #ifndef CKPTD_JSON_H
 #define CKPTD_JSON_H
 

@@ -1,4 +1,5 @@
-/* What the parts of the library share has names here that no program's own functions have; every file is compiled with this. */
+/* What the parts of the library share has names here that no program's own functions have; every file is compiled
+   with this. */
 #ifndef CKPTD_NAMES_H
 #define CKPTD_NAMES_H
 

@@ -1,4 +1,5 @@
-/* A program that runs the functions of a module. Its messages are in the task's log, and its last line in the call's message. */
+/* A program that runs the functions of a module. Its messages are in the task's log, and its last line in the call's
+   message. */
 #include "ckptd_farm_stub.h"
 
 #include <errno.h>
@@ -76,7 +77,8 @@ int ckptd_farm_stub_main(int argc, char **argv, const struct ckptd_farm_function
     while (functions->name != NULL && strcmp(functions->name, argv[1]) != 0)
         functions++;
     if (functions->name == NULL)
-        return fail(USAGE, "run the function", "this program has none of that name; 'ckptd farm register' names another one");
+        return fail(USAGE, "run the function",
+                    "this program has none of that name; 'ckptd farm register' names another one");
     char *text = strdup(functions->arguments);
     struct description *description = calloc(1, sizeof *description);
     const char *wrong = "there is no memory";

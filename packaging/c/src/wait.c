@@ -63,7 +63,8 @@ grpc_error_t grpc_wait_and(grpc_sessionid_t *ids, size_t count)
     return leave(error);
 }
 
-/* One that has ended, of these or, without any, of all that were not waited for; NULL: none has. left: how many there are. */
+/* One that has ended, of these or, without any, of all that were not waited for; NULL: none has. left: how many
+   there are. */
 static struct session *any_ended(const grpc_sessionid_t *ids, size_t count, size_t *left)
 {
     struct session *ended = NULL;

@@ -1,6 +1,7 @@
 /*
- * A thread that hears of ends of tasks: it reads the farm's results as they grow, and sleeps until they do (inotify(7)). While
- * calls run, it also asks the farm every other second how many tasks run at a time, and starts it if nobody runs it.
+ * A thread that hears of ends of tasks: it reads the farm's results as they grow, and sleeps until they do
+ * (inotify(7)). While calls run, it also asks the farm every other second how many tasks run at a time, and starts it
+ * if nobody runs it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -112,7 +113,8 @@ static void watch(int file)
         results.skips = false;
     }
     if (is_other || results.watched < 0)
-        results.watched = inotify_add_watch(results.inotify, results.path, IN_MODIFY | IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF);
+        results.watched = inotify_add_watch(results.inotify, results.path,
+                                            IN_MODIFY | IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF);
 }
 
 static void read_more(void)

@@ -1,4 +1,5 @@
-/* Everything that can go wrong with a call. CONFIGURATION FOLDER: functions are in FOLDER, and there is room for files. */
+/* Everything that can go wrong with a call. CONFIGURATION FOLDER: functions are in FOLDER, and there is room for
+   files. */
 #include <unistd.h>
 
 #include "check.h"

@@ -1,4 +1,5 @@
-/* What is read of files and answers is never trusted: each is damaged at many places, and nothing else is read or written. */
+/* What is read of files and answers is never trusted: each is damaged at many places, and nothing else is read or
+   written. */
 #include <stdint.h>
 
 #include "../src/json.h"

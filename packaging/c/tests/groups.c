@@ -1,4 +1,5 @@
-/* Groups of calls: callbacks, calls in callbacks, throttling, failures, threads. CONFIGURATION FOLDER: there is room for files. */
+/* Groups of calls: callbacks, calls in callbacks, throttling, failures, threads. CONFIGURATION FOLDER: there is room
+   for files. */
 #include <ng_group.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
-/* Eight threads that do everything at a time, with handles, groups and sessions of their own and in common. CONFIGURATION */
+/* Eight threads that do everything at a time, with handles, groups and sessions of their own and in common.
+   CONFIGURATION */
 #include <ng_group.h>
 #include <pthread.h>
 #include <stdatomic.h>

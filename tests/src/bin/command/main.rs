@@ -112,6 +112,7 @@ const CASES: &[(&str, Case)] = &[
     ("farm-in-c", gridrpc::works),
     ("farm-in-c-sanitized", gridrpc::sanitized),
     ("farm-in-c-killed", gridrpc::killed),
+    ("farm-in-c-killed-often", gridrpc::killed_often),
     ("farm-in-c-checkpointed", gridrpc::checkpointed),
     ("farm-in-c-more-servers", gridrpc::more_servers),
     ("farm-in-c-without-a-farm", gridrpc::missing),
