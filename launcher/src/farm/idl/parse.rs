@@ -289,4 +289,30 @@ mod tests {
             "9:8: there is a function pi_trial already"
         );
     }
+
+    /// Whatever is missing, doubled or replaced: a module or a place, and nothing else.
+    #[test]
+    fn damaged_descriptions_are_refused_in_order() {
+        let text = format!("/* é */ {PI} // end");
+        let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+        let lines = text.lines().count();
+        for at in starts {
+            let (before, rest) = text.split_at(at);
+            let behind: String = rest.chars().skip(1).collect();
+            let mut damaged = vec![before.to_owned(), rest.to_owned(), format!("{before}{behind}")];
+            damaged.extend(
+                ["\"", "[", "*", "/*", "é", "\0", "99999999999", "\n"]
+                    .map(|new| format!("{before}{new}{behind}")),
+            );
+            for text in damaged {
+                if let Err(error) = parse(&text) {
+                    let place = error.place;
+                    assert!(
+                        (1..=lines + 1).contains(&place.line) && place.column >= 1,
+                        "{error} in {text}"
+                    );
+                }
+            }
+        }
+    }
 }
