@@ -148,6 +148,17 @@ Examples:
         #[command(flatten)]
         list: ListArguments,
     },
+    /// Make functions known that programs in C call as tasks of a farm, by the library libckptd_farm (GridRPC).
+    ///
+    /// FILE describes a module of them in a subset of Ninf IDL: arguments of the types char, short, int, long, float, double and
+    /// string, IN, OUT or INOUT, and arrays whose sizes are numbers or other arguments. PROGRAM runs them: what --stub writes,
+    /// linked with the functions and the library.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm register --stub pi.idl > pi_server.c
+  cc -o pi_server pi_server.c pi_trial.c $(pkg-config --cflags --libs ckptd_farm)
+  ckptd farm register pi.idl --program ./pi_server   prints the functions' names, such as pi/pi_trial")]
+    Register(RegisterArguments),
     /// List the runs.
     #[command(after_long_help = "\
 Examples:
@@ -223,6 +234,23 @@ pub struct SubmitArguments {
     /// The program and its arguments.
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+/// What farm register takes.
+#[derive(Debug, Args)]
+pub struct RegisterArguments {
+    /// The description.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The program that runs the functions.
+    #[arg(long, value_name = "PROGRAM", required_unless_present = "stub")]
+    pub program: Option<PathBuf>,
+    /// Write the main() of such a program in C, and make nothing known.
+    #[arg(long, conflicts_with_all = ["program", "folder"])]
+    pub stub: bool,
+    /// Where they are made known [default: ~/.local/share/ckptd/farm/functions].
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
 }
 
 /// What farm start takes.

@@ -29,8 +29,8 @@ pub use config::ConfigCommand;
 #[cfg(feature = "demo")]
 pub use demo::DemoPart;
 pub use farm::{
-    CheckpointSetting, FarmCommand, FarmRunArguments, FarmSettings, HaltSetting, StartArguments,
-    SubmitArguments, USUAL_FARM,
+    CheckpointSetting, FarmCommand, FarmRunArguments, FarmSettings, HaltSetting, RegisterArguments,
+    StartArguments, SubmitArguments, USUAL_FARM,
 };
 pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,

@@ -3,6 +3,7 @@
 mod logs;
 mod names;
 mod open;
+mod register;
 mod report;
 mod status;
 mod tasks;
@@ -30,6 +31,7 @@ pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
         FarmCommand::Logs { farm, follow, task } => {
             logs::perform(context, &farm, task, follow).map(|()| 0)
         }
+        FarmCommand::Register(arguments) => register::perform(arguments).map(|()| 0),
         FarmCommand::Serve { folder } => farm::serve(folder),
         FarmCommand::Status { run, farm, list } => {
             status::perform(context, run.as_deref(), farm.as_deref(), &list).map(|()| 0)

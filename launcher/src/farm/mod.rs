@@ -12,6 +12,7 @@
 //! - `guard`: the process that the user has started; it looks after the one that starts the tasks.
 //! - `worker`: that one.
 //! - `away`: tasks on the machines of a cluster.
+//! - `idl`: functions that a program in C calls as tasks.
 //! - `limits`: how much a run may have.
 //! - `open`: a farm whose tasks are submitted one by one.
 
@@ -19,6 +20,7 @@ mod away;
 mod folder;
 mod guard;
 mod history;
+pub mod idl;
 mod journal;
 mod limits;
 mod line;
@@ -175,6 +177,14 @@ pub enum FarmError {
         path: PathBuf,
         /// What is wrong with it.
         reason: workflow::WorkflowError,
+    },
+    /// A description of functions is none.
+    #[error("read the description {}:{error}", path.display())]
+    Idl {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        error: idl::IdlError,
     },
     /// Results of another run would be mixed with this one's.
     #[error("keep results in {}: there are some of another run; take a new folder", .0.display())]

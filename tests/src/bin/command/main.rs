@@ -14,6 +14,7 @@ mod exported;
 mod farms;
 mod files;
 mod greedy;
+mod gridrpc;
 mod joined;
 mod kept;
 mod listings;
@@ -108,6 +109,15 @@ const CASES: &[(&str, Case)] = &[
     ("farm-submitted-at-once", submitted::at_once),
     ("farm-submitted-at-the-end", submitted::at_the_end),
     ("farm-submitted-by-another", submitted::by_another),
+    ("farm-in-c", gridrpc::works),
+    ("farm-in-c-sanitized", gridrpc::sanitized),
+    ("farm-in-c-killed", gridrpc::killed),
+    ("farm-in-c-killed-often", gridrpc::killed_often),
+    ("farm-in-c-checkpointed", gridrpc::checkpointed),
+    ("farm-in-c-more-servers", gridrpc::more_servers),
+    ("farm-in-c-without-a-farm", gridrpc::missing),
+    ("farm-in-c-not-brought-back", gridrpc::stuck),
+    ("farm-in-c-refused", gridrpc::refused),
     ("workflow-killed", workflows::killed),
     ("workflow-failed", workflows::failed),
     ("workflow-without-file", workflows::without_file),
