@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import queue
 import subprocess
 import threading
 from typing import IO, Any, Callable, Optional
@@ -36,6 +38,8 @@ class Ends:
         self._lock = threading.Lock()
         self._wanted: set[int] = set()
         self._process: Optional[subprocess.Popen[str]] = None
+        #: What the process is to be told; None: no more.
+        self._to_tell: queue.SimpleQueue[Optional[list[int]]] = queue.SimpleQueue()
         self._closed = False
         self._said = ""
 
@@ -46,7 +50,7 @@ class Ends:
             if self._process is None:
                 self._begin()
             else:
-                self._tell(self._process, [task])
+                self._to_tell.put([task])
 
     def forget(self, task: int) -> None:
         """Asks for it no more."""
@@ -73,41 +77,38 @@ class Ends:
             start_new_session=True,
         )
         self._process = process
-        self._tell(process, sorted(self._wanted))
-        # The interpreter does not wait for them when it ends: the tasks run on.
-        threading.Thread(target=self._warn, args=(process.stderr,), daemon=True).start()
-        threading.Thread(target=self._read, args=(process,), daemon=True).start()
+        self._to_tell = queue.SimpleQueue()
+        self._to_tell.put(sorted(self._wanted))
+        # One for each stream, so that neither side waits for the other. The interpreter does not wait for them when it ends:
+        # the tasks run on.
+        for target, *args in (
+            (self._warn, process.stderr),
+            (self._tell, process.stdin, self._to_tell),
+            (self._read, process, self._to_tell),
+        ):
+            threading.Thread(target=target, args=args, daemon=True).start()
 
     @staticmethod
-    def _tell(process: subprocess.Popen[str], tasks: list[int]) -> None:
-        assert process.stdin is not None
-        try:
-            process.stdin.write("".join(f"{task}\n" for task in tasks))
-            process.stdin.flush()
-        except OSError:
-            # It has ended: the next one is told.
-            pass
+    def _tell(stdin: IO[str], to_tell: queue.SimpleQueue[Optional[list[int]]]) -> None:
+        # It may have ended: the next one is told then.
+        with contextlib.suppress(OSError), stdin:
+            while (tasks := to_tell.get()) is not None:
+                stdin.write("".join(f"{task}\n" for task in tasks))
+                stdin.flush()
 
     def _warn(self, stderr: IO[str]) -> None:
-        for line in stderr:
-            self._said = line.strip().removeprefix("ckptd: ")
-            log.warning("%s", self._said)
+        with stderr:
+            for line in stderr:
+                self._said = line.strip().removeprefix("ckptd: ")
+                log.warning("%s", self._said)
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
+    def _read(self, process: subprocess.Popen[str], to_tell: queue.SimpleQueue[Optional[list[int]]]) -> None:
         assert process.stdout is not None
-        for text in process.stdout:
-            line = json.loads(text)
-            with self._lock:
-                is_wanted = line["task"] in self._wanted
-                self._wanted.discard(line["task"])
-            if is_wanted:
-                self._ended(line)
+        with process.stdout:
+            for text in process.stdout:
+                self._take(json.loads(text))
         status = process.wait()
-        if process.stdin is not None:
-            try:
-                process.stdin.close()
-            except OSError:
-                pass
+        to_tell.put(None)
         with self._lock:
             self._process = None
             if self._closed or not self._wanted:
@@ -118,3 +119,10 @@ class Ends:
                 return
             left, self._wanted = self._wanted, set()
         self._failed(left, FarmError(self._said or f"'ckptd farm wait' has ended with status {status}"))
+
+    def _take(self, line: dict[str, Any]) -> None:
+        with self._lock:
+            is_wanted = line["task"] in self._wanted
+            self._wanted.discard(line["task"])
+        if is_wanted:
+            self._ended(line)

@@ -34,12 +34,11 @@ class FarmBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
             return processors
         return n_jobs if n_jobs > 0 else max(processors + 1 + n_jobs, 1)
 
-    def configure(self, n_jobs: int = 1, parallel: Any = None, **options: Any) -> int:
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **_options: Any) -> int:
         """Begins a farm for one `Parallel`."""
-        known = {**self.backend_kwargs, **options}
-        known = {name: value for name, value in known.items() if name not in ("prefer", "require")}
+        # Those of this call are joblib's own, for backends that share memory.
         jobs = self.effective_n_jobs(n_jobs)
-        self._farm = Farm(jobs=jobs, **known)
+        self._farm = Farm(jobs=jobs, **self.backend_kwargs)
         self.parallel = parallel
         return jobs
 

@@ -26,6 +26,7 @@ pub fn perform(context: &Context, arguments: &WaitArguments) -> Result<u8, Failu
         total: folder.record().tasks,
         tasks: each.then(|| folder.open_tasks()).transpose()?.map(|(tasks, _)| tasks),
         left: BTreeSet::new(),
+        wants_more: true,
         wrong: 0,
         last: None,
         folder,
@@ -75,6 +76,8 @@ struct Wait {
     /// Their commands, where each end is told.
     tasks: Option<farm::Tasks>,
     left: BTreeSet<Task>,
+    /// Whether some were added since it was looked which have ended.
+    wants_more: bool,
     /// How many have not ended right.
     wrong: usize,
     last: Option<Verdict>,
@@ -92,13 +95,18 @@ impl Wait {
                 }
             }
             self.left.insert(Task(task));
+            self.wants_more = true;
         }
         Ok(())
     }
 
     /// Takes note of what has ended meanwhile.
     fn take_ends(&mut self) -> Result<(), Failure> {
-        self.ends.read()?;
+        let is_more = self.ends.read()?;
+        if !std::mem::take(&mut self.wants_more) && !is_more {
+            // There may be many to look for.
+            return Ok(());
+        }
         let mut lines = String::new();
         let Self { ends, tasks, left, wrong, last, .. } = self;
         left.retain(|task| {
