@@ -67,8 +67,8 @@ class Farm(Executor):
         self._is_temporary = name is None
         self.name = name or f"python-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{next(_COUNT)}"
         self.jobs = jobs or os.cpu_count() or 1
-        #: Whether it is ended with this object: it is left to whoever has begun it.
-        self._is_own = not self._is_running()
+        #: Whether it is ended with this object: one that somebody else has begun is left to them.
+        self._is_own = resume or not self._is_running()
         self._command.call("start", self.name, *_options(jobs=jobs, checkpoint=checkpoint, idle=idle))
         #: The folder of what the tasks write.
         self.results = Path(self._command.status(self.name)["results"])

@@ -104,7 +104,7 @@ pub fn snakemake(stage: &Stage) -> Result<(), Failure> {
     let program_of = format!("{ENVIRONMENT}/bin/snakemake");
     let shown = profile.display().to_string();
     let start = |words: &[&str]| {
-        let all = [&[&program_of[..], "--profile", &shown, "--rerun-incomplete"], words].concat();
+        let all = [&[&program_of[..], "--profile", &shown], words].concat();
         Running::start(program(stage, &all, &[&profile])?)
     };
     let runs = |name: &str| fs::read(stage.home.join(format!("runs.{name}"))).map_or(0, |n| n.len());
