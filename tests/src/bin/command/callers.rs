@@ -7,6 +7,7 @@ use std::process::Command;
 
 use ckptd_tests::job::Failure;
 
+use super::executed::kill_farm;
 use super::stage::{Running, Stage, expect, own, until};
 
 /// The sources.
@@ -94,7 +95,7 @@ pub fn make(stage: &Stage) -> Result<(), Failure> {
     stage.expect_gone()
 }
 
-/// Jobs are tasks. Snakemake is killed: the next one goes on with those that it had submitted.
+/// Jobs are tasks, which go on from their checkpoints where the farm was killed.
 pub fn snakemake(stage: &Stage) -> Result<(), Failure> {
     if !is_there("snakemake") {
         return Ok(());
@@ -108,18 +109,26 @@ pub fn snakemake(stage: &Stage) -> Result<(), Failure> {
         Running::start(program(stage, &all, &[&profile])?)
     };
     let runs = |name: &str| fs::read(stage.home.join(format!("runs.{name}"))).map_or(0, |n| n.len());
-    let mut first = start(&[])?;
+    let begin = |options: &[&str]| {
+        stage.output(&[&["farm", "start", "snakemake"], options].concat(), "")?.expect(0)
+    };
+    begin(&["--checkpoint", "0.5"])?;
+    let first = start(&[])?;
     until("all but one have ended", || {
         let state = stage.json(&["farm", "status", "snakemake"]).unwrap_or_default();
         runs("slow") == 1 && state["right"] == 3
     })?;
-    own(first.child.kill())?;
-    first.finish()?;
-    start(&["--unlock"])?.finish()?.expect(0)?;
-    let again = start(&[])?;
-    again.wait_for_error("Resuming incomplete job")?;
+    let jobs = stage.home.join("state/farms/snakemake/jobs");
+    until("it has a checkpoint", || {
+        let jobs = fs::read_dir(&jobs).into_iter().flatten().flatten();
+        let checkpoints = |job: &Path| fs::read_dir(job.join("checkpoints")).into_iter().flatten();
+        let all = jobs.flat_map(|job| checkpoints(&job.path())).flatten();
+        all.into_iter().any(|checkpoint| checkpoint.path().join("COMMITTED").exists())
+    })?;
+    kill_farm(stage);
+    begin(&[])?;
     own(fs::write(stage.home.join("go"), ""))?;
-    again.finish()?.expect(0)?;
+    first.finish()?.expect(0)?;
     let all: Vec<usize> = ["1", "2", "3", "slow"].map(runs).to_vec();
     expect(all == [1; 4], || format!("jobs were run {all:?} times"))?;
     let total = own(fs::read_to_string(stage.home.join("total")))?;

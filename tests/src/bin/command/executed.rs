@@ -24,7 +24,7 @@ fn lines(text: &str) -> Result<BTreeMap<u64, Value>, Failure> {
 }
 
 /// Kills the guard and the worker of a farm, and nobody who waits for it.
-fn kill_farm(stage: &Stage) {
+pub fn kill_farm(stage: &Stage) {
     let is_farm = |pid: &i32| {
         fs::read(format!("/proc/{pid}/cmdline"))
             .is_ok_and(|line| line.starts_with(b"ckptd\0farm\0"))
