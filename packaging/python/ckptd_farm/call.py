@@ -44,7 +44,7 @@ def _raised(error: BaseException) -> bytes:
     sys.stderr.write(text)
     bare = error.with_traceback(None)
     try:
-        written = cloudpickle.dumps((bare, text))
+        written: bytes = cloudpickle.dumps((bare, text))
         pickle.loads(written)
     except Exception:
         # One that can't be sent, or be made again of its arguments.

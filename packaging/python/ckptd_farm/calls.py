@@ -115,7 +115,7 @@ class Calls:
         found = []
         for call in map(Call, bases):
             task = call.task()
-            # Whoever was killed before it had the number of the task may have submitted it: then that finds nothing to do.
+            # Whoever was killed before it had the number may have submitted the task: then that finds nothing to do.
             if task is None and not call.withdraw():
                 task = call.task()
             if task is not None and not call._file("withdrawn").exists():

@@ -79,8 +79,8 @@ class Ends:
         self._process = process
         self._to_tell = queue.SimpleQueue()
         self._to_tell.put(sorted(self._wanted))
-        # One for each stream, so that neither side waits for the other. The interpreter does not wait for them when it ends:
-        # the tasks run on.
+        # One for each stream, so that neither side waits for the other. The interpreter does not wait for them when it
+        # ends: the tasks run on.
         for target, *args in (
             (self._warn, process.stderr),
             (self._tell, process.stdin, self._to_tell),

@@ -30,14 +30,14 @@ TAIL = 4000
 class Farm(Executor):
     """Runs calls as tasks of `ckptd farm`, in a process each.
 
-    A call is on the disk when `submit()` returns, and ends once, whatever is killed. What takes long goes on from its last
-    checkpoint after a kill, a reboot, or `ckptd farm stop`.
+    A call is on the disk when `submit()` returns, and ends once, whatever is killed. What takes long goes on from its
+    last checkpoint after a kill, a reboot, or `ckptd farm stop`.
 
     Args:
-        name: the farm, which is made if it is not there. Without a name it is one of this object alone, which goes with it.
+        name: the farm, which is made if it is not there. Without a name it is this object's own, and goes with it.
         jobs: how many calls run at a time [as many as there are processors].
-        checkpoint: how old a call is at its first checkpoint, and how long it is from one to the next: seconds, `"auto"` or
-            `"none"` [auto].
+        checkpoint: how old a call is at its first checkpoint, and how long it is from one to the next: seconds,
+            `"auto"` or `"none"` [auto].
         timeout: how many seconds a call may take [no limit].
         retries: how often a call is tried again that has raised something or was killed [0].
         idle: after how many seconds without a call the farm ends by itself [60].
@@ -148,8 +148,8 @@ class Farm(Executor):
         return itertools.chain.from_iterable(chunks)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more calls. With `wait`, returns once all have ended, and ends the farm then if this object has begun it.
-        Without, calls run on, also after this process; `resume` gets their results."""
+        """Takes no more calls. With `wait`, returns once all have ended, and ends the farm then if this object has begun
+        it. Without, calls run on, also after this process; `resume` gets their results."""
         with self._lock:
             self._is_shut = True
             pending = list(self._pending.values())

@@ -11,9 +11,9 @@ from typing import Any, Callable
 import cloudpickle
 
 
-class _KeyPickler(cloudpickle.Pickler):
-    """Writes what is never read, but equal for equal calls: where code stands, and the random marks that cloudpickle gives to
-    classes, are left out."""
+class _KeyPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Writes what is never read, but equal for equal calls: where code stands, and the random marks that cloudpickle
+    gives to classes, are left out."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type):
@@ -30,7 +30,8 @@ def _known_by(*parts: Any) -> None:
 
 def pickled(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     """The call as bytes, with the folders in which modules are looked for."""
-    return cloudpickle.dumps((list(sys.path), cloudpickle.dumps((fn, args, kwargs))))
+    data: bytes = cloudpickle.dumps((list(sys.path), cloudpickle.dumps((fn, args, kwargs))))
+    return data
 
 
 def key(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

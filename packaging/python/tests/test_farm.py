@@ -139,7 +139,8 @@ class Cases(unittest.TestCase):
             return threading.Lock()
 
         with Farm(jobs=4) as farm:
-            value, unsendable, leaves, lock = (farm.submit(fails, kind) for kind in ("value", "unsendable", "exit", "lock"))
+            kinds = ("value", "unsendable", "exit", "lock")
+            value, unsendable, leaves, lock = (farm.submit(fails, kind) for kind in kinds)
             error = value.exception()
             self.assertIs(type(error), ValueError)
             self.assertEqual(error.args, ("of my own", 7))

@@ -1,9 +1,9 @@
 //! `ckptd farm exec`: a task in place of a command.
 
+use super::Context;
 use super::logs::Stream;
 use super::open;
 use super::patience::Patience;
-use super::Context;
 use crate::cli::SubmitArguments;
 use crate::failure::Failure;
 use crate::farm::{self, Ends, FarmFolder};

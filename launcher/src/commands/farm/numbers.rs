@@ -77,7 +77,8 @@ impl Numbers {
 fn number(line: &[u8]) -> Result<u32, Failure> {
     let text = String::from_utf8_lossy(&line[..line.len().min(LONGEST)]);
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| Failure::of("read standard input", format!("{text:?} is no task's number")))
+    number
+        .ok_or_else(|| Failure::of("read standard input", format!("{text:?} is no task's number")))
 }
 
 #[cfg(test)]

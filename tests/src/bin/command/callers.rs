@@ -86,7 +86,8 @@ pub fn make(stage: &Stage) -> Result<(), Failure> {
     })?;
     expect(tasks(stage, "build")? == 5, || "not as many tasks as recipes".to_owned())?;
     own(fs::write(stage.home.join("odd.mk"), ODD))?;
-    let odd = Running::start(program(stage, &["make", "-f", "odd.mk"], &[])?)?.finish()?.expect(2)?;
+    let odd =
+        Running::start(program(stage, &["make", "-f", "odd.mk"], &[])?)?.finish()?.expect(2)?;
     expect(odd.out == "told\n" && odd.err.contains("Error 4"), || format!("{odd:?}"))?;
     let written = own(fs::read_to_string(stage.home.join("odd")))?;
     let home = stage.home.file_name().unwrap_or_default().to_string_lossy();
@@ -108,7 +109,8 @@ pub fn snakemake(stage: &Stage) -> Result<(), Failure> {
         let all = [&[&program_of[..], "--profile", &shown], words].concat();
         Running::start(program(stage, &all, &[&profile])?)
     };
-    let runs = |name: &str| fs::read(stage.home.join(format!("runs.{name}"))).map_or(0, |n| n.len());
+    let runs =
+        |name: &str| fs::read(stage.home.join(format!("runs.{name}"))).map_or(0, |n| n.len());
     let begin = |options: &[&str]| {
         stage.output(&[&["farm", "start", "snakemake"], options].concat(), "")?.expect(0)
     };

@@ -127,7 +127,8 @@ pub fn exactly(stage: &Stage) -> Result<(), Failure> {
     expect(pid > 0, || "it does not run".to_owned())?;
     open.call("cancel", &["7"], 0)?;
     // Nobody reads what it writes.
-    let script = "\"$0\" farm exec --farm f -- sh -c 'while echo on; do sleep 0.05; done' | head -n 1";
+    let script =
+        "\"$0\" farm exec --farm f -- sh -c 'while echo on; do sleep 0.05; done' | head -n 1";
     let ckptd = stage.ckptd().display().to_string();
     let mut command = stage.alone(&["sh", "-c", script, &ckptd]);
     command.current_dir(&stage.home).env("CKPTD_DIR", stage.home.join("state"));
