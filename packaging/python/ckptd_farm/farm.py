@@ -148,8 +148,11 @@ class Farm(Executor):
         return itertools.chain.from_iterable(chunks)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more calls. With `wait`, returns once all have ended, and ends the farm then if this object has begun
-        it. Without, calls run on, also after this process; `resume` gets their results."""
+        """Takes no more calls.
+
+        With `wait`, returns once all have ended, and ends the farm then if this object has begun it. Without, calls
+        run on, also after this process; `resume` gets their results.
+        """
         with self._lock:
             self._is_shut = True
             pending = list(self._pending.values())

@@ -302,7 +302,7 @@ class Cases(unittest.TestCase):
                         raise LookupError("not yet")
                     return wish.number * scale
 
-                with Farm("s", jobs=2, resume=True, retry_failed=len(sys.argv) > 1) as farm:
+                with Farm("s", jobs=2, checkpoint=20, idle=90, resume=True, retry_failed=len(sys.argv) > 1) as farm:
                     futures = [farm.submit(call, Wish(number), scale=10) for number in range(5)]
                     note("submitted")
                     print([future.exception() or future.result() for future in futures])

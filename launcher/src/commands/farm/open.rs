@@ -125,6 +125,12 @@ fn change(
     settings: FarmSettings,
     idle: Option<Duration>,
 ) -> Result<(), FarmError> {
+    let record = folder.record();
+    let is_so = record.settings.clone().with(settings.clone()) == record.settings
+        && idle.is_none_or(|idle| record.open.is_some_and(|open| open.idle == idle));
+    if is_so {
+        return Ok(());
+    }
     let since = Instant::now();
     let name = folder.name().to_owned();
     loop {
