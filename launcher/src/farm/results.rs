@@ -1,7 +1,6 @@
 //! A line of the results.
 
 use super::line::Line;
-use super::open::End;
 use super::tasks::Tasks;
 use ckptd_farm::{Entry, Task, Try, Verdict};
 use serde_json::{Value, json};
@@ -32,9 +31,9 @@ pub fn line_of(line: &Line, tasks: &Tasks) -> String {
     value.to_string() + "\n"
 }
 
-/// The line of how a task has ended, as it stands in the results.
-pub fn line_of_end(end: &End, tasks: &Tasks) -> String {
-    line_of(&Line::Ended { at_ms: end.at_ms, entry: Entry::Ended(end.tried) }, tasks)
+/// The line of how a task has ended, and when, as it stands in the results.
+pub fn line_of_end(tried: Try, at_ms: u64, tasks: &Tasks) -> String {
+    line_of(&Line::Ended { at_ms, entry: Entry::Ended(tried) }, tasks)
 }
 
 fn of_try(tried: &Try) -> Value {

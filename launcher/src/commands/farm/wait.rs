@@ -114,7 +114,8 @@ impl Wait {
             let verdict = end.tried.verdict;
             *wrong += usize::from(!verdict.is_right());
             *last = Some(verdict);
-            lines.extend(tasks.as_ref().map(|tasks| farm::line_of_end(end, tasks)));
+            lines
+                .extend(tasks.as_ref().map(|tasks| farm::line_of_end(end.tried, end.at_ms, tasks)));
             false
         });
         if lines.is_empty() { Ok(()) } else { print(&lines) }

@@ -16,7 +16,7 @@ mod spool;
 mod stopped;
 mod submission;
 
-pub use ends::{End, Ends};
+pub use ends::Ends;
 pub use gate::Gate;
 pub use reach::{ask, begin, serve, until_gone};
 pub use request::{MAX_REQUEST, Reply, Request, RunningTask, SOCKET};
