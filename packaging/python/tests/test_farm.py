@@ -256,6 +256,18 @@ class Cases(unittest.TestCase):
             self.assertEqual([count(self.folder / f"short{number}") for number in range(10)], [1] * 10)
             self.assertTrue(all(future.exception() is None for future in short))
 
+    def test_killed_wait(self):
+        """The process by which ends are heard of is killed: another one takes its place."""
+        end = self.folder / "end"
+        with Farm(jobs=2) as farm:
+            futures = [farm.submit(wait_for, str(end)) for _ in range(4)]
+            for _ in range(2):
+                before = farm._ends._process
+                before.kill()
+                until("there is another one", lambda: farm._ends._process not in (before, None))
+            note(end)
+            self.assertEqual([future.result(LIMIT) for future in futures], [None] * 4)
+
     def test_stopped_farm(self):
         """It stays so until somebody starts it, and goes on then."""
         begun, out = self.folder / "begun", self.folder / "out"
