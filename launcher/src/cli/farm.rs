@@ -68,6 +68,16 @@ Examples:
   ckptd farm cancel 2
   ckptd farm stop                                ends the farm, with last checkpoints; 'ckptd farm start' goes on")]
     Submit(SubmitArguments),
+    /// Run one task on a farm in place of a command: submit it, pass on what it writes, and end with its exit status. For make and
+    /// other programs that run commands by themselves.
+    ///
+    /// Ctrl-C cancels the task, and so does SIGTERM. After a kill of this command it runs on.
+    #[command(after_long_help = "\
+Examples:
+  ckptd farm exec ./fit --seed 1
+  ckptd farm exec --farm build -- sh -c 'sort big > sorted'
+  make -j 100 SHELL=ckptd .SHELLFLAGS='farm exec -- /bin/sh -c'")]
+    Exec(SubmitArguments),
     /// Start a farm, or change how many of its tasks run at a time. What has ended is not run again; what has a checkpoint goes on
     /// from there.
     #[command(after_long_help = "\
@@ -92,15 +102,10 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   ckptd farm wait 3                              exit status: that of task 3
-  ckptd farm wait && echo all right")]
-    Wait {
-        /// The farm.
-        #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
-        farm: String,
-        /// The tasks [default: all that there are].
-        #[arg(value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
-        tasks: Vec<u32>,
-    },
+  ckptd farm wait && echo all right
+  ckptd farm wait --each | jq .outcome           a line for each task as it ends
+  generate | ckptd farm wait --each --stdin      for those whose numbers are written to it")]
+    Wait(WaitArguments),
     /// End tasks of a farm, or take them out of its queue. One that runs gets SIGTERM, and SIGKILL 5 seconds later.
     #[command(after_long_help = "\
 Examples:
@@ -251,6 +256,26 @@ pub struct RegisterArguments {
     /// Where they are made known [default: ~/.local/share/ckptd/farm/functions].
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
+}
+
+/// What farm wait takes.
+#[derive(Debug, Args)]
+pub struct WaitArguments {
+    /// The farm.
+    #[arg(long, value_name = "NAME", default_value = USUAL_FARM)]
+    pub farm: String,
+    /// Print a line of JSON for each task as it ends, as in results.jsonl.
+    #[arg(long)]
+    pub each: bool,
+    /// Wait for the tasks whose numbers standard input has, one a line, as they come.
+    #[arg(long)]
+    pub stdin: bool,
+    /// Begin the farm again where nobody runs it, as after a kill; not where somebody has stopped it: then wait for its start.
+    #[arg(long)]
+    pub resume: bool,
+    /// The tasks [default: all that there are, or those of --stdin].
+    #[arg(value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub tasks: Vec<u32>,
 }
 
 /// What farm start takes.

@@ -30,7 +30,7 @@ pub use config::ConfigCommand;
 pub use demo::DemoPart;
 pub use farm::{
     CheckpointSetting, FarmCommand, FarmRunArguments, FarmSettings, HaltSetting, RegisterArguments,
-    StartArguments, SubmitArguments, USUAL_FARM,
+    StartArguments, SubmitArguments, USUAL_FARM, WaitArguments,
 };
 pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,

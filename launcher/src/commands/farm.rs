@@ -1,8 +1,11 @@
 //! `ckptd farm`.
 
+mod exec;
 mod logs;
 mod names;
+mod numbers;
 mod open;
+mod patience;
 mod register;
 mod report;
 mod status;
@@ -25,7 +28,8 @@ pub fn perform(context: &Context, command: FarmCommand) -> Result<u8, Failure> {
         FarmCommand::Submit(arguments) => open::submit(context, arguments).map(|()| 0),
         FarmCommand::Start(arguments) => open::start(context, arguments).map(|()| 0),
         FarmCommand::Stop { farm, now } => open::stop(context, &farm, now).map(|()| 0),
-        FarmCommand::Wait { farm, tasks } => wait::perform(context, &farm, &tasks),
+        FarmCommand::Exec(arguments) => exec::perform(context, arguments),
+        FarmCommand::Wait(arguments) => wait::perform(context, &arguments),
         FarmCommand::Cancel(of) => open::cancel(context, &of.farm, &of.tasks),
         FarmCommand::Retry(of) => open::retry(context, &of.farm, &of.tasks),
         FarmCommand::Logs { farm, follow, task } => {

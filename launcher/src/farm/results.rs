@@ -31,6 +31,11 @@ pub fn line_of(line: &Line, tasks: &Tasks) -> String {
     value.to_string() + "\n"
 }
 
+/// The line of how a task has ended, and when, as it stands in the results.
+pub fn line_of_end(tried: Try, at_ms: u64, tasks: &Tasks) -> String {
+    line_of(&Line::Ended { at_ms, entry: Entry::Ended(tried) }, tasks)
+}
+
 fn of_try(tried: &Try) -> Value {
     let signal = match tried.verdict {
         Verdict::Signalled(signal) => Some(signal),

@@ -2,7 +2,7 @@
 
 use super::{Context, open};
 use crate::failure::Failure;
-use crate::farm::{Ends, FarmError};
+use crate::farm::{Ends, FarmError, FarmFolder};
 use ckptd_farm::Task;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,8 +18,7 @@ pub fn perform(context: &Context, name: &str, task: u32, follow: bool) -> Result
     if task > folder.record().tasks {
         return Err(FarmError::NoTask { name: name.to_owned(), task }.into());
     }
-    let stream = |stream| Stream::of(folder.results().join(format!("{task}.{stream}")));
-    let (mut out, mut err) = (stream("out"), stream("err"));
+    let [mut out, mut err] = Stream::both(&folder, Task(task));
     let mut ends = Ends::of(&folder);
     loop {
         // What was written before it had ended is read after that.
@@ -35,7 +34,7 @@ pub fn perform(context: &Context, name: &str, task: u32, follow: bool) -> Result
 }
 
 /// What a task writes.
-struct Stream {
+pub struct Stream {
     path: PathBuf,
     open: Option<File>,
     read: u64,
@@ -46,8 +45,16 @@ impl Stream {
         Self { path, open: None, read: 0 }
     }
 
+    /// What a task writes to standard output, and to standard error.
+    pub fn both(folder: &FarmFolder, task: Task) -> [Self; 2] {
+        ["out", "err"].map(|stream| Self::of(folder.results().join(format!("{}.{stream}", task.0))))
+    }
+
     /// Passes on what has come meanwhile.
-    fn pass(&mut self, to: &mut dyn Write) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Where it can't be read, or not be passed on.
+    pub fn pass(&mut self, to: &mut dyn Write) -> io::Result<()> {
         // A new try has a file of its own.
         if self.open.as_ref().is_none_or(|open| !is_at(open, &self.path)) {
             match File::open(&self.path) {

@@ -63,6 +63,18 @@ fn find_or_make(
 }
 
 pub fn submit(context: &Context, arguments: SubmitArguments) -> Result<(), Failure> {
+    let (folder, task) = add(context, arguments)?;
+    // It is there, so whoever does not see its number and submits it once more would have it twice.
+    print(&format!("{}\n", task.0))?;
+    begin(&folder, task);
+    Ok(())
+}
+
+/// Adds a task to a farm, which is made where there is none.
+///
+/// # Errors
+/// Where that can't be done.
+pub fn add(context: &Context, arguments: SubmitArguments) -> Result<(FarmFolder, Task), Failure> {
     let SubmitArguments { farm, jobs, timeout, retries, command } = arguments;
     let directory = std::env::current_dir();
     let directory = directory.map_err(|error| Failure::of("find the working directory", error))?;
@@ -71,7 +83,7 @@ pub fn submit(context: &Context, arguments: SubmitArguments) -> Result<(), Failu
     let submission = Submission { directory, words: command, environment };
     let limits = Limits { timeout, retries };
     let settings = FarmSettings { jobs, ..FarmSettings::default() };
-    let (folder, task) = loop {
+    loop {
         let (folder, is_new) = find_or_make(context, &farm, &settings, IDLE)?;
         let now = folder.record().settings.jobs;
         if let (false, Some(jobs)) = (is_new, jobs.filter(|_| now != jobs)) {
@@ -82,18 +94,19 @@ pub fn submit(context: &Context, arguments: SubmitArguments) -> Result<(), Failu
             ));
         }
         match farm::submit(folder.path(), &submission, limits) {
-            Ok(task) => break (folder, task),
+            Ok(task) => return Ok((folder, task)),
             // Somebody has removed it meanwhile.
             Err(_) if !folder.path().exists() => {}
             Err(error) => return Err(error.into()),
         }
-    };
-    // It is there, so whoever does not see its number and submits it once more would have it twice.
-    print(&format!("{}\n", task.0))?;
-    if let Err(error) = farm::begin(&folder, task.0) {
+    }
+}
+
+/// Sees to it that a farm runs that task.
+pub fn begin(folder: &FarmFolder, task: Task) {
+    if let Err(error) = farm::begin(folder, task.0) {
         farm::say(&format!("warning: failed to {error}; task {} waits until then", task.0));
     }
-    Ok(())
 }
 
 pub fn start(context: &Context, arguments: StartArguments) -> Result<(), Failure> {
@@ -123,6 +136,12 @@ fn change(
     settings: FarmSettings,
     idle: Option<Duration>,
 ) -> Result<(), FarmError> {
+    let record = folder.record();
+    let is_so = record.settings.clone().with(settings.clone()) == record.settings
+        && idle.is_none_or(|idle| record.open.is_some_and(|open| open.idle == idle));
+    if is_so {
+        return Ok(());
+    }
     let since = Instant::now();
     let name = folder.name().to_owned();
     loop {
@@ -153,6 +172,8 @@ fn change(
 
 pub fn stop(context: &Context, name: &str, now: bool) -> Result<(), Failure> {
     let folder = find(context, name)?;
+    // Before it ends: who waits for its tasks begins it again otherwise.
+    farm::note_stop(&folder)?;
     let since = Instant::now();
     let mut was_running = false;
     loop {

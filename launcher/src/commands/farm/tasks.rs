@@ -18,6 +18,8 @@ const MOST_SHOWN: usize = 1000;
 #[derive(Debug, Serialize)]
 struct Shown {
     name: String,
+    /// The folder with the results.
+    results: String,
     state: &'static str,
     /// How many run at a time, while it runs.
     jobs: Option<u64>,
@@ -162,6 +164,7 @@ pub fn all(folder: &FarmFolder, list: &ListArguments) -> Result<(), Failure> {
     if list.json {
         return print_json(&Shown {
             name: known.folder.name().to_owned(),
+            results: known.folder.results().display().to_string(),
             state,
             jobs: known.jobs,
             tasks: (1..=total).map(|task| known.one(task)).collect(),

@@ -1,61 +1,140 @@
 //! `ckptd farm wait`.
 
-use super::{Context, open};
+use super::numbers::Numbers;
+use super::patience::Patience;
+use super::{Context, open, print};
+use crate::cli::WaitArguments;
 use crate::failure::Failure;
-use crate::farm::{self, Ends, FarmError};
-use ckptd_farm::Task;
-use std::time::{Duration, Instant};
+use crate::farm::{self, Ends, FarmError, FarmFolder};
+use ckptd_farm::{Task, Verdict};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long nobody may run the farm: somebody may be about to.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// The largest exit status that is a number of tasks; what is more is one more.
 const MOST_COUNTED: usize = 100;
 
-pub fn perform(context: &Context, name: &str, wanted: &[u32]) -> Result<u8, Failure> {
+pub fn perform(context: &Context, arguments: &WaitArguments) -> Result<u8, Failure> {
+    let WaitArguments { farm: name, each, stdin, resume, tasks: wanted } = arguments;
     let folder = open::find(context, name)?;
-    let total = folder.record().tasks;
-    if let Some(task) = wanted.iter().copied().find(|task| *task > total) {
-        return Err(FarmError::NoTask { name: name.to_owned(), task }.into());
-    }
-    let mut tasks: Vec<Task> = match wanted {
-        [] => (1..=total).map(Task).collect(),
-        wanted => wanted.iter().copied().map(Task).collect(),
+    let mut wait = Wait {
+        ends: Ends::of(&folder),
+        total: folder.record().tasks,
+        tasks: each.then(|| folder.open_tasks()).transpose()?.map(|(tasks, _)| tasks),
+        left: BTreeSet::new(),
+        wants_more: true,
+        wrong: 0,
+        last: None,
+        folder,
     };
-    tasks.sort_unstable();
-    tasks.dedup();
-    let mut ends = Ends::of(&folder);
-    let mut left = tasks.clone();
-    let mut verdicts = Vec::new();
-    let mut idle: Option<Instant> = None;
+    let mut numbers = stdin.then(Numbers::of_stdin).transpose()?;
+    match (&wanted[..], stdin) {
+        ([], false) => wait.left = (1..=wait.total).map(Task).collect(),
+        (wanted, _) => wait.want(context, wanted)?,
+    }
+    let mut patience = Patience::new(*resume);
     loop {
         // What has ended before it was seen that nobody runs the farm is read after that.
-        let is_running = folder.is_running();
-        ends.read()?;
-        left.retain(|task| {
-            let verdict = ends.end(*task).map(|end| end.tried.verdict);
-            verdicts.extend(verdict);
-            verdict.is_none()
-        });
-        let Some(first) = left.first() else { break };
-        match (is_running, idle) {
-            (true, _) => idle = None,
-            (false, None) => idle = Some(Instant::now()),
-            (false, Some(since)) if since.elapsed() < PATIENCE => {}
-            (false, Some(_)) => {
-                let left = match left.len() {
-                    1 => format!("task {}", first.0),
-                    more => format!("task {} and {} more", first.0, more - 1),
-                };
-                return Err(FarmError::Idle { name: name.to_owned(), left }.into());
-            }
+        let is_running = wait.folder.is_running();
+        wait.take_ends()?;
+        if *each && nobody_reads() {
+            return Err(Failure::Output(io::ErrorKind::BrokenPipe.into()));
         }
-        std::thread::sleep(LOOK);
+        let is_done = wait.left.is_empty();
+        if !is_done {
+            patience.look(&wait.folder, is_running, || wait.left())?;
+        }
+        match &mut numbers {
+            Some(numbers) if !numbers.is_over() => {
+                let more = numbers.wait((!is_done).then_some(LOOK))?;
+                wait.want(context, &more)?;
+            }
+            _ if is_done => return Ok(wait.status(wanted.len() == 1 && !stdin)),
+            _ => std::thread::sleep(LOOK),
+        }
     }
-    if let ([_], [verdict]) = (wanted, &verdicts[..]) {
-        return Ok(farm::status(*verdict));
+}
+
+/// Whether standard output is a pipe that nobody reads any more.
+fn nobody_reads() -> bool {
+    let stdout = io::stdout();
+    let mut output = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+    let polled = poll(&mut output, PollTimeout::ZERO);
+    polled.is_ok() && output[0].revents().is_some_and(|told| told.contains(PollFlags::POLLERR))
+}
+
+/// What is waited for.
+struct Wait {
+    folder: FarmFolder,
+    ends: Ends,
+    /// How many tasks the farm has, as far as is known.
+    total: u32,
+    /// Their commands, where each end is told.
+    tasks: Option<farm::Tasks>,
+    left: BTreeSet<Task>,
+    /// Whether some were added since it was looked which have ended.
+    wants_more: bool,
+    /// How many have not ended right.
+    wrong: usize,
+    last: Option<Verdict>,
+}
+
+impl Wait {
+    /// Waits for these, too.
+    fn want(&mut self, context: &Context, tasks: &[u32]) -> Result<(), FarmError> {
+        for task in tasks.iter().copied() {
+            if task > self.total {
+                let name = self.folder.name();
+                self.total = open::find(context, name)?.record().tasks;
+                if task > self.total {
+                    return Err(FarmError::NoTask { name: name.to_owned(), task });
+                }
+            }
+            self.left.insert(Task(task));
+            self.wants_more = true;
+        }
+        Ok(())
     }
-    let wrong = verdicts.iter().filter(|verdict| !verdict.is_right()).count();
-    Ok(u8::try_from(wrong.min(MOST_COUNTED + 1)).unwrap_or(u8::MAX))
+
+    /// Takes note of what has ended meanwhile.
+    fn take_ends(&mut self) -> Result<(), Failure> {
+        let is_more = self.ends.read()?;
+        if !std::mem::take(&mut self.wants_more) && !is_more {
+            // There may be many to look for.
+            return Ok(());
+        }
+        let mut lines = String::new();
+        let Self { ends, tasks, left, wrong, last, .. } = self;
+        left.retain(|task| {
+            let Some(end) = ends.end(*task) else { return true };
+            let verdict = end.tried.verdict;
+            *wrong += usize::from(!verdict.is_right());
+            *last = Some(verdict);
+            lines
+                .extend(tasks.as_ref().map(|tasks| farm::line_of_end(end.tried, end.at_ms, tasks)));
+            false
+        });
+        if lines.is_empty() { Ok(()) } else { print(&lines) }
+    }
+
+    /// Names what has not ended.
+    fn left(&self) -> String {
+        let first = self.left.first().map_or(0, |task| task.0);
+        match self.left.len() {
+            1 => format!("task {first}"),
+            more => format!("task {first} and {} more", more.saturating_sub(1)),
+        }
+    }
+
+    /// `of_one`: that of the one task.
+    fn status(&self, of_one: bool) -> u8 {
+        match self.last {
+            Some(verdict) if of_one => farm::status(verdict),
+            _ => u8::try_from(self.wrong.min(MOST_COUNTED + 1)).unwrap_or(u8::MAX),
+        }
+    }
 }

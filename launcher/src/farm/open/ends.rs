@@ -33,17 +33,17 @@ impl Ends {
         Self { path: folder.journal(), read: 0, ended: BTreeMap::new() }
     }
 
-    /// Reads what has come meanwhile.
+    /// Reads what has come meanwhile; whether that was anything.
     ///
     /// # Errors
     /// Where that can't be read.
-    pub fn read(&mut self) -> Result<(), FarmError> {
+    pub fn read(&mut self) -> Result<bool, FarmError> {
         let text = self.more().map_err(FarmError::io("read", &self.path))?;
         // The last line may be being written.
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         self.read += whole.len() as u64;
         whole.lines().filter_map(journal::parse).for_each(|line| self.take(line));
-        Ok(())
+        Ok(!whole.is_empty())
     }
 
     fn more(&mut self) -> io::Result<String> {

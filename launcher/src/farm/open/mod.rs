@@ -6,12 +6,14 @@
 //! - `request`: what commands ask the worker for.
 //! - `reach`: asking it, and starting it where there is none.
 //! - `ends`: what has ended, by a journal that grows.
+//! - `stopped`: that somebody has stopped it.
 
 mod ends;
 mod gate;
 mod reach;
 mod request;
 mod spool;
+mod stopped;
 mod submission;
 
 pub use ends::Ends;
@@ -19,4 +21,5 @@ pub use gate::Gate;
 pub use reach::{ask, begin, serve, until_gone};
 pub use request::{MAX_REQUEST, Reply, Request, RunningTask, SOCKET};
 pub use spool::{Spool, submit};
+pub use stopped::{is_stopped, note_stop};
 pub use submission::Submission;

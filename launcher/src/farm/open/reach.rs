@@ -2,14 +2,16 @@
 
 use super::gate::Gate;
 use super::request::{Reply, Request, SOCKET};
+use super::stopped::note_start;
 use crate::INNER_CALL;
 use crate::cli::FarmSettings;
 use crate::client::link::ShortPath;
 use crate::failure::Failure;
 use crate::farm::guard::{self, Charge};
 use crate::farm::{FarmError, FarmFolder, MARK, TASK};
+use crate::interrupts::Interrupts;
 use crate::last_line::last_line;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use protocol::frame;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -80,6 +82,7 @@ fn is_gone(error: &io::Error) -> bool {
 /// # Errors
 /// Where none can be started.
 pub fn begin(folder: &FarmFolder, tasks: u32) -> Result<(), FarmError> {
+    note_start(folder)?;
     let since = Instant::now();
     let mut failures = 0;
     while since.elapsed() < LONGEST {
@@ -136,7 +139,8 @@ fn spawn(folder: &FarmFolder) -> io::Result<Child> {
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     // Whoever submits may be a task itself, whose end is not this one's.
     command.env(INNER_CALL, "1").env_remove(MARK).env_remove(TASK);
-    command.spawn()
+    // What this command holds up is to come to the farm.
+    Interrupts::spawn_with(SigSet::empty(), &mut command)
 }
 
 /// What was said last about a worker that has ended.

@@ -6,10 +6,12 @@ mod archives;
 mod attached;
 mod buckets;
 mod called;
+mod callers;
 mod configured;
 mod corpus;
 mod demo;
 mod ends;
+mod executed;
 mod exported;
 mod farms;
 mod files;
@@ -118,6 +120,13 @@ const CASES: &[(&str, Case)] = &[
     ("farm-in-c-without-a-farm", gridrpc::missing),
     ("farm-in-c-not-brought-back", gridrpc::stuck),
     ("farm-in-c-refused", gridrpc::refused),
+    ("farm-waited-for", executed::each),
+    ("farm-waited-for-and-killed", executed::resumed),
+    ("farm-executed", executed::exactly),
+    ("farm-executed-and-killed", executed::killed),
+    ("farm-make", callers::make),
+    ("farm-snakemake", callers::snakemake),
+    ("farm-python", callers::python),
     ("workflow-killed", workflows::killed),
     ("workflow-failed", workflows::failed),
     ("workflow-without-file", workflows::without_file),

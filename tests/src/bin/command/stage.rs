@@ -343,6 +343,11 @@ impl Running {
         self.out.wait_for(wanted).map_err(|f| Failure(format!("{f}; and {:?}", self.err.text())))
     }
 
+    /// The same for its standard error.
+    pub fn wait_for_error(&self, wanted: &str) -> Result<(), Failure> {
+        self.err.wait_for(wanted)
+    }
+
     /// Standard output and error so far.
     pub fn text(&self) -> (String, String) {
         (self.out.text(), self.err.text())

@@ -20,14 +20,15 @@ use super::farms::{Farm, LAST};
 use super::stage::{Finished, Running, Stage, expect, own, until};
 
 /// A case's farm, which is called f.
-struct Open<'a> {
+pub struct Open<'a> {
     stage: &'a Stage,
-    farm: Farm<'a>,
+    /// The same.
+    pub farm: Farm<'a>,
 }
 
 impl<'a> Open<'a> {
     /// One that runs like that.
-    fn start(stage: &'a Stage, options: &[&str]) -> Result<Self, Failure> {
+    pub fn start(stage: &'a Stage, options: &[&str]) -> Result<Self, Failure> {
         let mut farm = Farm::new(stage)?;
         farm.results = stage.home.join("state/farms/f/results");
         stage.output(&[&["farm", "start", "f"][..], options].concat(), "")?.expect(0)?;
@@ -35,23 +36,23 @@ impl<'a> Open<'a> {
     }
 
     /// Calls a command about it.
-    fn call(&self, command: &str, words: &[&str], status: i32) -> Result<Finished, Failure> {
+    pub fn call(&self, command: &str, words: &[&str], status: i32) -> Result<Finished, Failure> {
         let all = [&["farm", command, "--farm", "f"][..], words].concat();
         self.stage.output(&all, "")?.expect(status)
     }
 
     /// Submits a task; its number.
-    fn submit(&self, words: &[&str]) -> Result<u32, Failure> {
+    pub fn submit(&self, words: &[&str]) -> Result<u32, Failure> {
         number(&self.call("submit", words, 0)?)
     }
 
     /// How a task is.
-    fn state(&self, task: u32) -> Result<Value, Failure> {
+    pub fn state(&self, task: u32) -> Result<Value, Failure> {
         self.stage.json(&["farm", "status", "--farm", "f", &task.to_string()])
     }
 
     /// Waits until a task runs.
-    fn until_runs(&self, task: u32) -> Result<i32, Failure> {
+    pub fn until_runs(&self, task: u32) -> Result<i32, Failure> {
         let mut pid = 0;
         until("the task runs", || {
             let state = self.state(task).unwrap_or_default();
@@ -62,13 +63,13 @@ impl<'a> Open<'a> {
     }
 
     /// Ends it; nothing may be left.
-    fn end(&self) -> Result<(), Failure> {
+    pub fn end(&self) -> Result<(), Failure> {
         self.stage.output(&["farm", "stop", "f"], "")?.expect(0)?;
         self.stage.expect_gone()
     }
 
     /// A task that counts has ended once, with the output of an undisturbed run, and was begun once.
-    fn expect_counted(&self, task: u32, name: &str) -> Result<(), Failure> {
+    pub fn expect_counted(&self, task: u32, name: &str) -> Result<(), Failure> {
         let out: String = (1..=LAST).map(|i| format!("{name} {i}\n")).collect();
         let written = self.farm.read(&format!("{task}.out"))?;
         expect(written == out, || format!("task {task} has written {written:?}"))?;

@@ -1,0 +1,36 @@
+//! That somebody has stopped a farm: whoever waits for its tasks leaves it so then.
+
+use crate::farm::{FarmError, FarmFolder};
+use std::fs::{self, File};
+use std::io;
+
+/// The file that says so, in the farm's folder.
+const STOPPED: &str = "stopped";
+
+/// Notes that somebody stops the farm.
+///
+/// # Errors
+/// Where that can't be written.
+pub fn note_stop(folder: &FarmFolder) -> Result<(), FarmError> {
+    let path = folder.path().join(STOPPED);
+    File::create(&path).map(drop).map_err(FarmError::io("write", path))
+}
+
+/// Notes that somebody wants it to run.
+///
+/// # Errors
+/// Where the note can't be removed.
+pub fn note_start(folder: &FarmFolder) -> Result<(), FarmError> {
+    let path = folder.path().join(STOPPED);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(FarmError::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether somebody has stopped it, and nobody has started it since.
+pub fn is_stopped(folder: &FarmFolder) -> bool {
+    folder.path().join(STOPPED).exists()
+}
