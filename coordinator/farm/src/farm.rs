@@ -381,6 +381,11 @@ impl Farm {
         self.running.retain(|_, running| running.ended.is_none());
         for (task, running) in &mut self.running {
             let asked = match running.state {
+                // Whoever looks after what is kept elsewhere may wait for that in vain.
+                State::Saved if self.settings.kept_from_start => {
+                    out.push(Action::Kill(*task));
+                    continue;
+                }
                 State::Saved | State::Doubted { .. } => continue,
                 State::Ending { asked, .. } => asked,
                 State::Runs | State::Saving { .. } => false,
@@ -445,7 +450,9 @@ impl Farm {
 
     fn put_back(&mut self, now: Duration, task: Task) {
         let Some(running) = self.running.remove(&task) else { return };
-        let origin = if running.restored { Origin::Checkpoint } else { Origin::Beginning };
+        // Of what is kept from its beginning there may be something, however it has begun.
+        let is_kept = running.restored || self.settings.kept_from_start;
+        let origin = if is_kept { Origin::Checkpoint } else { Origin::Beginning };
         self.apart.insert(task);
         self.first.push_front((task, origin));
         self.paused_until = Some(now + self.settings.pause);

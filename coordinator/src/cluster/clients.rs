@@ -509,7 +509,7 @@ impl Job {
         } else if self.is_running() {
             self.feed(now, shared, Event::Interrupt { signal, delivered: false });
             self.release_end(now, shared);
-        } else {
+        } else if !self.is_over() {
             self.kill_all(now, shared);
         }
     }

@@ -19,6 +19,8 @@ pub enum Came {
     Ended(ExitKind),
     /// Its job could not be begun or brought back, and what there is of it stays.
     Stuck(String),
+    /// Its job was ended by somebody who has asked for that: that is no end of the task.
+    Asked,
     /// It could not be begun now, for a reason that passes.
     NotNow(String),
 }
@@ -75,6 +77,7 @@ mod tests {
             Came::Ended(ExitKind::Signalled(9)),
             Came::Stuck("no".into()),
             Came::NotNow("later".into()),
+            Came::Asked,
         ] {
             came.write(&said).unwrap();
             assert_eq!(Came::read(&said), Some(came));

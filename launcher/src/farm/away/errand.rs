@@ -11,7 +11,8 @@ use crate::client::link::connect;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::farm::MARK;
-use nix::sys::signal::Signal;
+use crate::mpi::find_program;
+use nix::sys::signal::{SigSet, Signal};
 use protocol::agent::ExitKind;
 use protocol::cluster::client::{Answer, Ask, LogPlace, NO_COORDINATOR, NO_JOB};
 use protocol::cluster::client::{RestartRequest, RunRequest};
@@ -27,11 +28,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const WHAT: &str = "run a task on the cluster";
 /// How often a job is tried to be begun while there are machines for it.
-const TRIES: u32 = 2;
-/// How long it is waited after one that could not be.
-const PAUSE: Duration = Duration::from_secs(2);
-/// How long the end of a job is waited for that is to be killed. The farm removes it later.
-const LAST_BREATH: Duration = Duration::from_secs(10);
+const TRIES: u32 = 5;
+/// How long it is waited after one that could not be, twice as long after the next, and so on.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long the end of a job is waited for that is to be killed, and until a second signal. The farm removes it later.
+const LAST_BREATH: Duration = Duration::from_secs(20);
+/// How long it is waited for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the farm wants of the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +43,16 @@ enum Wish {
     Terminate,
     /// That it is ended.
     Kill,
+}
+
+impl Wish {
+    /// How many signals that takes.
+    fn signals(self) -> u32 {
+        match self {
+            Self::Terminate => 1,
+            Self::Kill => 2,
+        }
+    }
 }
 
 /// How a conversation has ended.
@@ -106,6 +119,11 @@ impl Errand {
                 while heard.recv().await.is_some() && tell.send(wish).is_ok() {}
             });
         }
+        // They were held until now.
+        let mut held = SigSet::empty();
+        held.add(TERMINATE);
+        held.add(KILL);
+        held.thread_unblock().map_err(|errno| failed(errno.into()))?;
         let own = [INNER_CALL, MARK];
         let launch = LaunchSpec {
             program,
@@ -145,20 +163,26 @@ impl Errand {
         let mut ask = Ask::Run(Box::new(self.request.clone()));
         let mut tries = 0;
         loop {
+            let mut given_up = None;
             let refused = match self.talk(&ask).await {
                 Talk::Ended(status) => return self.ended(status).await,
-                Talk::GivenUp(reason) => return Came::Stuck(reason),
+                Talk::GivenUp(reason) => {
+                    given_up = Some(reason);
+                    None
+                }
                 Talk::Lost => None,
                 // There may be one of that name: this task's.
                 Talk::Refused(reason) => Some(reason),
                 Talk::NotMade(reason) => {
                     self.say(&format!("warning: {reason}"));
                     tries += u32::from(self.has_machines());
-                    if tries >= TRIES {
+                    if let Some(status) =
+                        self.own_fault().or((tries >= TRIES).then_some(crate::EXIT_NOT_EXECUTABLE))
+                    {
                         self.output.tell(&format!("ckptd: failed to begin this task: {reason}\n"));
-                        return Came::Ended(ExitKind::Exited(crate::EXIT_NOT_EXECUTABLE));
+                        return Came::Ended(ExitKind::Exited(status));
                     }
-                    self.pause(PAUSE).await;
+                    self.pause(PAUSE * (1 << tries)).await;
                     None
                 }
             };
@@ -180,6 +204,9 @@ impl Errand {
                         window: None,
                         shown: Some(LogPlace::default()),
                     }
+                }
+                (Ok(Standing::Rests(_)), _) if given_up.is_some() => {
+                    return Came::Stuck(given_up.unwrap_or_default());
                 }
                 (Ok(Standing::Rests(true)), _) => Ask::Restart(Box::new(self.restart())),
                 (Ok(Standing::Rests(false)), _) => {
@@ -208,6 +235,18 @@ impl Errand {
         }
     }
 
+    /// The status of a task whose program is not here either, as a shell has it.
+    fn own_fault(&self) -> Option<u8> {
+        let LaunchSpec { program, working_directory, .. } = &self.request.launch;
+        let program = program.first()?;
+        let path = std::env::var_os("PATH");
+        match find_program(program, path.as_deref(), working_directory) {
+            Some(_) => None,
+            None if working_directory.join(program).exists() => Some(crate::EXIT_NOT_EXECUTABLE),
+            None => Some(crate::EXIT_NOT_FOUND),
+        }
+    }
+
     /// Whether there is any machine that takes processes.
     fn has_machines(&self) -> bool {
         let nodes = self.cluster.listing(WHAT, &Ask::Nodes).unwrap_or_default();
@@ -218,10 +257,13 @@ impl Errand {
         let ask = Ask::Status { job: Some(self.order.job.clone()) };
         let failed = |error: &dyn std::fmt::Display| Failure::of(WHAT, error);
         let mut link = self.cluster.open(&ask).map_err(|error| failed(&error))?;
-        match link.next().map_err(|error| failed(&error))? {
-            Answer::Listing { value } => Ok(standing_of(&value)),
-            Answer::Failed { reason, .. } if reason.starts_with(NO_JOB) => Ok(Standing::Unknown),
-            other => Err(crate::client::refusal::unexpected(WHAT, &other)),
+        match link.next_within(PATIENCE).map_err(|error| failed(&error))? {
+            Some(Answer::Listing { value }) => Ok(standing_of(&value)),
+            Some(Answer::Failed { reason, .. }) if reason.starts_with(NO_JOB) => {
+                Ok(Standing::Unknown)
+            }
+            Some(other) => Err(crate::client::refusal::unexpected(WHAT, &other)),
+            None => Err(failed(&"there is no answer")),
         }
     }
 
@@ -231,15 +273,13 @@ impl Errand {
         };
         let mut is_known = !matches!(ask, Ask::Run(_) | Ask::Restart(_));
         let mut runs = false;
+        let mut told = 0;
         loop {
-            if is_known {
-                if let Some(wish) = self.wish.take() {
-                    // Its absence is noticed by the reader.
-                    let _ = sender.send(&match wish {
-                        Wish::Terminate => Ask::Signal { signal: Signal::SIGTERM as i32 },
-                        Wish::Kill => Ask::Stop { job: self.order.job.clone(), checkpoint: false },
-                    });
-                }
+            // The second one kills. What nobody hears is noticed by the reader, and told again in the next conversation.
+            let to_be_told = self.wish.filter(|_| is_known).map_or(0, Wish::signals);
+            while told < to_be_told {
+                let _ = sender.send(&Ask::Signal { signal: Signal::SIGTERM as i32 });
+                told += 1;
             }
             let answer = tokio::select! {
                 Some(wish) = self.wishes.recv() => {
@@ -275,7 +315,9 @@ impl Errand {
     }
 
     fn wished(&mut self, wish: Wish) {
-        self.wish = Some(wish);
+        if self.wish != Some(Wish::Kill) {
+            self.wish = Some(wish);
+        }
         if wish == Wish::Kill {
             self.killed_at.get_or_insert_with(Instant::now);
         }
@@ -296,11 +338,27 @@ impl Errand {
     /// Its output is there before the task counts as ended.
     async fn ended(&mut self, status: ExitKind) -> Came {
         loop {
+            match (self.wish, self.standing()) {
+                // A task that the farm has had ended needs nothing more.
+                (Some(_), _) => {}
+                (None, Ok(Standing::Rests(_))) => return Came::Asked,
+                (None, Ok(Standing::There)) => {}
+                (None, Ok(Standing::Unknown)) => {
+                    let text = "its job was removed: some of what it has written may be missing";
+                    self.output.tell(&format!("ckptd: {text}\n"));
+                    return Came::Ended(status);
+                }
+                (None, Err(failure)) => {
+                    self.say(&format!("warning: {failure}; trying again"));
+                    self.pause(LOST_RETRY).await;
+                    continue;
+                }
+            }
             match self.output.finish(&self.cluster, &self.order.job) {
                 Ok(()) => return Came::Ended(status),
                 Err(failure) => self.say(&format!("warning: {failure}; trying again")),
             }
-            if self.is_over() {
+            if self.wish.is_some() {
                 return Came::Ended(status);
             }
             self.pause(PAUSE).await;

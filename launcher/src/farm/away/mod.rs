@@ -6,6 +6,7 @@
 //! - `output`: what the task has written.
 //! - `came`: what has come of it.
 //! - `remover`: jobs that are of no use any more.
+//! - `turns`: so many at a time.
 //! - `places`: how many tasks the machines take.
 
 mod came;
@@ -14,6 +15,7 @@ mod order;
 mod output;
 mod places;
 mod remover;
+mod turns;
 
 pub use came::{Came, how};
 pub use errand::run as errand;
@@ -39,15 +41,19 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
+use turns::Turns;
 
 /// By this signal an errand has its task asked to end. SIGTERM is not taken: whoever ends all processes of a machine, as at
 /// a reboot, does not mean tasks on others.
 pub const TERMINATE: Signal = Signal::SIGUSR1;
 /// By this one it has its task ended at once.
 pub const KILL: Signal = Signal::SIGUSR2;
-/// The most that run at a time: each has a connection to this machine's agent, which takes no more of 256.
-const MOST: usize = 200;
+/// The most that run at a time: each has a connection to this machine's agent, which takes 96 of a user.
+const MOST: usize = 64;
+/// The most last checkpoints that are asked for at a time: each has one, too.
+const MOST_SAVED: usize = 8;
 /// Of a farm's name, in those of its jobs.
 const LONGEST_STEM: usize = 24;
 
@@ -61,6 +67,7 @@ pub struct Away {
     run: PathBuf,
     interval: Interval,
     remover: Remover,
+    saves: Arc<Turns>,
 }
 
 /// The cluster that the machine of this folder of jobs belongs to.
@@ -93,11 +100,13 @@ impl Away {
         let prefix = format!("{stem}.{:x}.", record.created_at_ms);
         let remover =
             Remover::start(cluster.clone()).map_err(FarmError::process("start a thread"))?;
-        Ok(Self { cluster, prefix, said, run: run.path().to_owned(), interval, remover })
+        let (run, saves) = (run.path().to_owned(), Arc::new(Turns::of(MOST_SAVED)));
+        Ok(Self { cluster, prefix, said, run, interval, remover, saves })
     }
 
     fn job(&self, task: Task, attempt: Attempt) -> String {
-        format!("{}{}", self.prefix, task_name(task, attempt))
+        // No name is the beginning of another's: jobs are found by the beginnings of their ids, too.
+        format!("{}{}.", self.prefix, task_name(task, attempt))
     }
 
     /// What earlier parts of the run have left on the cluster: whether it runs, has ended or is at rest is for an errand to see.
@@ -108,7 +117,8 @@ impl Away {
         let jobs = self.cluster.listing_in_time("find the tasks on the cluster", &Ask::Jobs);
         let jobs = jobs.map_err(FarmError::cluster)?;
         let names = jobs.as_array().into_iter().flatten().filter_map(|job| job["name"].as_str());
-        let tries = names.filter_map(|name| of_name(name.strip_prefix(&self.prefix)?));
+        let tries =
+            names.filter_map(|name| of_name(name.strip_prefix(&self.prefix)?.strip_suffix('.')?));
         Ok(tries.map(|(task, attempt)| Found { task, attempt, what: What::Checkpoint }).collect())
     }
 
@@ -145,7 +155,11 @@ impl Away {
         command.current_dir(directory).env(MARK, &self.run).env(TASK, task.0.to_string());
         command.env(INNER_CALL, "1").process_group(0);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
-        let child = Interrupts::spawn_with(SigSet::empty(), &mut command)?;
+        // Until it listens to them.
+        let mut held = SigSet::empty();
+        held.add(TERMINATE);
+        held.add(KILL);
+        let child = Interrupts::spawn_with(held, &mut command)?;
         Ok(Keeper::of(pid_of(&child), attempt, Said::from(path, read)))
     }
 
@@ -165,7 +179,9 @@ impl Away {
         tell: UnboundedSender<Message>,
     ) -> io::Result<()> {
         let (cluster, job) = (self.cluster.clone(), self.job(task, attempt));
+        let saves = self.saves.clone();
         let ask = move || {
+            let _turn = saves.take();
             let ask = Ask::Stop { job, checkpoint: true };
             let saved = match cluster.ask("take a last checkpoint", &ask) {
                 Ok(Answer::Ended { checkpoint: Some(_), .. }) => Ok(()),

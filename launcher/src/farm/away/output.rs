@@ -12,8 +12,13 @@ use protocol::log_times::{Origin, Piece, Times};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 const WHAT: &str = "fetch the output of a task";
+/// How often it is begun anew, at most.
+const MOST_BEGINNINGS: u32 = 3;
+/// How long it is waited for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The files of a task's output.
 #[derive(Debug)]
@@ -79,42 +84,57 @@ impl Output {
         if self.is_broken {
             self.clear().map_err(|error| Failure::of(WHAT, error))?;
         }
+        let mut beginnings = 0;
         loop {
             let from = self.place;
-            let ask = Ask::Log { job: job.to_owned(), from, times: true };
-            let mut known = Times::default();
-            let mut part = None;
-            cluster.each(WHAT, &ask, |answer| match answer {
-                Answer::Times { pieces } => {
-                    known = Times::of(pieces, u64::MAX);
-                    Ok(true)
-                }
-                Answer::Output { bytes, at, .. } => {
-                    let bytes = STANDARD
-                        .decode(bytes)
-                        .map_err(|error| Failure::of(WHAT, format!("malformed output: {error}")))?;
-                    let start = at.length.saturating_sub(bytes.len() as u64);
-                    if start == self.place.length {
-                        self.take(start, &bytes, known.pieces())
-                            .map_err(|error| Failure::of(WHAT, error))?;
-                        self.place = at;
-                    }
-                    Ok(true)
-                }
-                Answer::Log { start, next, length, .. } => {
-                    part = Some((start, next, length));
-                    Ok(false)
-                }
-                other => Err(crate::client::refusal::unexpected(WHAT, &other)),
-            })?;
-            let Some((start, next, length)) = part else { continue };
+            let (start, next, length) = self.part(cluster, job, from)?;
             if start != from.length || next.length != self.place.length {
-                // It was cut back since.
+                // It was cut back since; or what the cluster has of it is damaged.
+                if beginnings == MOST_BEGINNINGS {
+                    return Err(Failure::of(WHAT, "the job's log is not as long as it should be"));
+                }
+                beginnings += 1;
                 self.clear().map_err(|error| Failure::of(WHAT, error))?;
             } else if next.length >= length {
                 return Ok(());
             } else {
                 self.place = next;
+            }
+        }
+    }
+
+    /// Takes what one answer has of the log from a place on: where that began, where it ends, and the log's length.
+    fn part(
+        &mut self,
+        cluster: &Cluster,
+        job: &str,
+        from: LogPlace,
+    ) -> Result<(u64, LogPlace, u64), Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::of(WHAT, error);
+        let ask = Ask::Log { job: job.to_owned(), from, times: true };
+        let mut link = cluster.open(&ask).map_err(|error| failed(&error))?;
+        let mut known = Times::default();
+        loop {
+            let answer = link.next_within(PATIENCE).map_err(|error| failed(&error))?;
+            match answer.ok_or_else(|| failed(&"there is no answer"))? {
+                Answer::Times { pieces } => known = Times::of(pieces, u64::MAX),
+                Answer::Output { bytes, at, .. } => {
+                    let bytes = STANDARD.decode(bytes).map_err(|error| failed(&error))?;
+                    let start = at.length.saturating_sub(bytes.len() as u64);
+                    if start == self.place.length {
+                        let taken = self.take(start, &bytes, known.pieces());
+                        taken.map_err(|error| {
+                            // How much of it was written is not known.
+                            self.is_broken = true;
+                            failed(&error)
+                        })?;
+                        self.place = at;
+                    }
+                }
+                Answer::Log { start, next, length, .. } => return Ok((start, next, length)),
+                Answer::Say { .. } => {}
+                Answer::Failed { reason, .. } => return Err(failed(&reason)),
+                other => return Err(crate::client::refusal::unexpected(WHAT, &other)),
             }
         }
     }

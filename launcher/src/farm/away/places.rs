@@ -29,7 +29,9 @@ pub fn watch(cluster: &Cluster, prefix: &str, most: usize, tell: &UnboundedSende
 /// Those of a listing, for a farm whose jobs' names begin like that.
 pub fn of(nodes: &Value, prefix: &str) -> usize {
     let places = |node: &Value| -> u64 {
-        let is_usable = node["state"] == "alive" && node["spare"] != true;
+        // Without a word about trust it takes nothing of this user's.
+        let is_usable =
+            node["state"] == "alive" && node["spare"] != true && !node["trust"].is_null();
         let instances = node["instances"].as_array().into_iter().flatten();
         let others = instances.filter_map(Value::as_str).filter(|name| !name.starts_with(prefix));
         match is_usable {
@@ -49,11 +51,12 @@ mod tests {
     #[test]
     fn places_are_those_that_nobody_else_has() {
         let nodes = json!([
-            { "state": "alive", "spare": false, "slots": 4, "instances": ["f.1.t1.1-1/1", "other-1/1"] },
-            { "state": "alive", "spare": true, "slots": 4, "instances": [] },
-            { "state": "drained", "spare": false, "slots": 4, "instances": [] },
-            { "state": "alive", "spare": false, "slots": 1, "instances": ["a/1", "b/1"] },
-            { "state": "gone", "spare": false, "slots": 8, "instances": [] },
+            { "state": "alive", "slots": 4, "trust": "own", "instances": ["f.1.t1.1-1/1", "other-1/1"] },
+            { "state": "alive", "slots": 4, "trust": "own", "instances": [], "spare": true },
+            { "state": "alive", "slots": 4, "trust": null, "instances": [] },
+            { "state": "drained", "slots": 4, "trust": "own", "instances": [] },
+            { "state": "alive", "slots": 1, "trust": "own", "instances": ["a/1", "b/1"] },
+            { "state": "gone", "slots": 8, "trust": "own", "instances": [] },
         ]);
         assert_eq!(of(&nodes, "f.1."), 3);
         assert_eq!(of(&json!(null), "f.1."), 0);

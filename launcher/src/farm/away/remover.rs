@@ -8,18 +8,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a job is tried that can't be removed.
-const TRIES: u32 = 20;
-/// How long it is waited from one to the next.
-const PAUSE: Duration = Duration::from_millis(500);
+/// How long it is waited until what could not be removed is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
 /// How long the end of a run waits for what is still to be removed.
 const LAST_MOMENT: Duration = Duration::from_secs(20);
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of those that are left, so many are named.
+const MOST_NAMED: usize = 3;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Remover {
     jobs: Option<Sender<String>>,
-    over: Receiver<()>,
+    left: Receiver<Vec<String>>,
     _thread: JoinHandle<()>,
 }
 
@@ -29,14 +31,13 @@ impl Remover {
     /// # Errors
     /// Where there can't be another one.
     pub fn start(cluster: Cluster) -> io::Result<Self> {
-        let (jobs, wanted) = channel::<String>();
-        let (is_over, over) = channel();
+        let (jobs, wanted) = channel();
+        let (tell, left) = channel();
         let run = move || {
-            wanted.iter().for_each(|job| remove(&cluster, &job));
-            let _ = is_over.send(());
+            let _ = tell.send(remove_all(&cluster, &wanted));
         };
         let thread = std::thread::Builder::new().name("removes".to_owned()).spawn(run)?;
-        Ok(Self { jobs: Some(jobs), over, _thread: thread })
+        Ok(Self { jobs: Some(jobs), left, _thread: thread })
     }
 
     /// Has a job removed.
@@ -48,38 +49,65 @@ impl Remover {
     /// Waits until all are removed, for a while.
     pub fn finish(&mut self) {
         self.jobs = None;
-        if self.over.recv_timeout(LAST_MOMENT) == Err(RecvTimeoutError::Timeout) {
-            crate::farm::say(
-                "warning: the cluster has not removed all jobs of the run's tasks; see 'ckptd ls'",
-            );
+        let left = self.left.recv_timeout(LAST_MOMENT + PATIENCE * 2).unwrap_or_default();
+        if !left.is_empty() {
+            let names: Vec<&str> = left.iter().take(MOST_NAMED).map(String::as_str).collect();
+            let more = if left.len() > names.len() { " and others" } else { "" };
+            crate::farm::say(&format!(
+                "warning: jobs of tasks that are over are left on the cluster: {}{more}; 'ckptd stop' and 'ckptd rm' end them",
+                names.join(", ")
+            ));
+        }
+    }
+}
+
+/// Removes what comes, again and again where that fails; those that are left at the end.
+fn remove_all(cluster: &Cluster, wanted: &Receiver<String>) -> Vec<String> {
+    let mut left: Vec<String> = Vec::new();
+    let (mut tried, mut ends) = (Instant::now(), None);
+    loop {
+        let is_over = match wanted.recv_timeout(PAUSE) {
+            Ok(job) => {
+                left.extend(Some(job).filter(|job| !is_removed(cluster, job)));
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(if left.is_empty() { Duration::ZERO } else { PAUSE });
+                true
+            }
+        };
+        if tried.elapsed() >= PAUSE {
+            left.retain(|job| !is_removed(cluster, job));
+            tried = Instant::now();
+        }
+        if is_over {
+            let since = *ends.get_or_insert_with(Instant::now);
+            if left.is_empty() || since.elapsed() > LAST_MOMENT {
+                return left;
+            }
         }
     }
 }
 
 /// Removes a job, which is ended if it still runs: a task that nobody wants any more may have been out of reach.
-fn remove(cluster: &Cluster, job: &str) {
-    let since = Instant::now();
-    for _ in 0..TRIES {
-        match ask(cluster, &Ask::Remove { job: job.to_owned() }) {
-            Some(Answer::Done { .. }) => return,
-            Some(Answer::Failed { reason, .. }) if reason.starts_with(NO_JOB) => return,
-            Some(Answer::Failed { .. }) => {
-                // The answer does not matter: it is removed next time, or stopped once more.
-                let _ = ask(cluster, &Ask::Stop { job: job.to_owned(), checkpoint: false });
-            }
-            _ => {}
+fn is_removed(cluster: &Cluster, job: &str) -> bool {
+    match ask(cluster, &Ask::Remove { job: job.to_owned() }) {
+        Some(Answer::Done { .. }) => true,
+        Some(Answer::Failed { reason, .. }) if reason.starts_with(NO_JOB) => true,
+        Some(Answer::Failed { .. }) => {
+            // The answer does not matter: it is removed next time, or stopped once more.
+            let _ = ask(cluster, &Ask::Stop { job: job.to_owned(), checkpoint: false });
+            false
         }
-        if since.elapsed() > LAST_MOMENT {
-            return;
-        }
-        std::thread::sleep(PAUSE);
+        _ => false,
     }
 }
 
 fn ask(cluster: &Cluster, ask: &Ask) -> Option<Answer> {
     let mut link = cluster.open(ask).ok()?;
     loop {
-        match link.next_within(LAST_MOMENT).ok()?? {
+        match link.next_within(PATIENCE).ok()?? {
             Answer::Say { .. } => {}
             answer => return Some(answer),
         }

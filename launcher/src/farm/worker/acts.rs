@@ -58,6 +58,16 @@ fn passes(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| passing.contains(&number))
 }
 
+/// Why a process could not be started; `is_submitted`: for a program that somebody has submitted.
+fn not_spawned(error: io::Error, is_submitted: bool) -> NotBegun {
+    match error.kind() {
+        io::ErrorKind::ArgumentListTooLong => NotBegun::Ever(error),
+        // The shell is there; what somebody has submitted need not be.
+        _ if is_submitted && !passes(&error) => NotBegun::Ever(error),
+        _ => NotBegun::Now(error),
+    }
+}
+
 impl Worker {
     /// Does it; what comes of that at once is put behind `events`.
     pub(super) fn perform(&mut self, action: Action, events: &mut VecDeque<Event>) {
@@ -106,7 +116,9 @@ impl Worker {
             return Some(Event::NotNow(task));
         }
         self.untidied.retain(|(untidied, _)| *untidied != task);
-        if let Err(reason) = self.make_way(task) {
+        // What there is a job of may have written something already.
+        let is_new = !self.hosts.are_away() || self.sent.insert((task, attempt));
+        if let Err(reason) = if is_new { self.make_way(task) } else { Ok(()) } {
             self.progress.warn(&format!("task {} can't be begun: {reason}", task.0));
             return Some(Event::Ended(task, How::Exited(NOT_EXECUTABLE)));
         }
@@ -179,12 +191,10 @@ impl Worker {
         let mut command = program.command();
         command.process_group(0).stdin(Stdio::null()).stdout(out).stderr(err);
         command.env(MARK, self.folder.path()).env(TASK, task.0.to_string()).env_remove(INNER_CALL);
-        command.spawn().map(|child| pid_of(&child)).map_err(|error| match error.kind() {
-            io::ErrorKind::ArgumentListTooLong => NotBegun::Ever(error),
-            // The shell is there; what somebody has submitted need not be.
-            _ if is_submitted && !passes(&error) => NotBegun::Ever(error),
-            _ => NotBegun::Now(error),
-        })
+        command
+            .spawn()
+            .map(|child| pid_of(&child))
+            .map_err(|error| not_spawned(error, is_submitted))
     }
 
     /// Sends an errand for a task that runs on a cluster.
@@ -195,8 +205,9 @@ impl Worker {
         attempt: Attempt,
     ) -> Result<(Pid, Role, Option<Keeper>), NotBegun> {
         let outputs = self.outputs(task)?;
-        let (program, _) = self.program(task)?;
-        let keeper = away.send((task, attempt), program, outputs).map_err(NotBegun::Now)?;
+        let (program, is_submitted) = self.program(task)?;
+        let keeper = away.send((task, attempt), program, outputs);
+        let keeper = keeper.map_err(|error| not_spawned(error, is_submitted))?;
         Ok((keeper.pid, Role::Errand(task), Some(keeper)))
     }
 
@@ -331,6 +342,7 @@ impl Worker {
         self.tidy();
         let over = super::take_durable(&mut self.over, self.recorder.durable());
         for (task, attempt) in over {
+            self.sent.remove(&(task, attempt));
             self.hosts.forget(task, attempt);
         }
     }

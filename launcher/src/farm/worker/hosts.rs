@@ -130,6 +130,14 @@ impl Worker {
                 self.progress.say(&format!("task {} could not be kept running: {reason}", task.0));
                 self.feed(Event::NotRestored(task));
             }
+            Some(Came::Asked) => {
+                let way = "'ckptd farm cancel' or 'ckptd farm stop' ends it for good";
+                if !self.farm.is_ending() {
+                    let text = "was stopped by somebody else, and goes on";
+                    self.progress.warn(&format!("task {} {text}; {way}", task.0));
+                }
+                self.feed(Event::NotNow(task));
+            }
             Some(Came::NotNow(reason)) => {
                 let text =
                     "tasks can't be begun on the cluster at the moment, which is tried again";

@@ -42,7 +42,7 @@ use nix::unistd::Pid;
 use outputs::Outputs;
 pub use program::Program;
 use progress::Progress;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::thread::{JoinHandle, available_parallelism};
 use std::time::{Duration, Instant};
@@ -110,6 +110,8 @@ struct Worker {
     tasks: Tasks,
     outputs: Outputs,
     hosts: Hosts,
+    /// Tries of tasks on a cluster of which there may be a job.
+    sent: HashSet<(Task, Attempt)>,
     /// How many tasks the machines of a cluster take.
     places: Option<usize>,
     recorder: Recorder,
@@ -247,6 +249,9 @@ impl Worker {
             Recorder::open(&folder.journal(), &results, folder.fixed_tasks(), &tasks, slots)?;
         let working = &record.working_directory;
         let found = hosts.found(&tasks, &folder)?;
+        let sent =
+            found.iter().filter(|_| hosts.are_away()).map(|found| (found.task, found.attempt));
+        let sent = sent.collect();
         let farm = match (plan, limits) {
             (None, None) => Farm::new(machine, record.tasks, entries, found),
             (None, Some(limits)) => Farm::open(machine, limits, entries, found),
@@ -262,6 +267,7 @@ impl Worker {
             tasks,
             outputs,
             hosts,
+            sent,
             places,
             recorder,
             farm,
