@@ -476,6 +476,11 @@ impl FarmFolder {
         discard(&self.path).map_err(FarmError::io("remove", &self.path))
     }
 
+    /// Whether it is still there.
+    pub fn is_there(&self) -> bool {
+        self.path.join(RECORD).exists()
+    }
+
     /// Whether a process runs it.
     pub fn is_running(&self) -> bool {
         // Nothing is made in a folder that may be being removed.

@@ -11,12 +11,10 @@
 //! - `history`: the journal between the parts of a run.
 //! - `guard`: the process that the user has started; it looks after the one that starts the tasks.
 //! - `worker`: that one.
-//! - `away`: tasks on the machines of a cluster.
 //! - `idl`: functions that a program in C calls as tasks.
 //! - `limits`: how much a run may have.
 //! - `open`: a farm whose tasks are submitted one by one.
 
-mod away;
 mod folder;
 mod guard;
 mod history;
@@ -34,7 +32,6 @@ mod template;
 mod worker;
 mod workflow;
 
-pub use away::{cluster_of, errand};
 pub use folder::{Draft, FarmFolder, Open};
 pub use guard::{Charge, run as guard};
 pub use history::{History, Part, Span, history, reopen};
@@ -47,7 +44,7 @@ pub use results::{line_of_end, outcome, status, words};
 pub use tasks::{Collected, Tasks, collect};
 pub use template::stem;
 pub use worker::processes::end_left;
-pub use worker::{change_apart, remove_jobs, work};
+pub use worker::{change_apart, cluster_of, errand, remove_jobs, work};
 pub use workflow::collect as collect_workflow;
 
 use crate::failure::Failure;

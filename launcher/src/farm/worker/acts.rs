@@ -1,12 +1,12 @@
 //! What the state machine wants done.
 
+use super::away::{self, Away};
 use super::hosts::Hosts;
 use super::keeping::Keeper;
 use super::processes::{kill_tree, pid_of};
 use super::program::Program;
 use super::{Live, Role, Worker};
 use crate::INNER_CALL;
-use crate::farm::away::{self, Away};
 use crate::farm::{MARK, Submission, TASK};
 use ckptd_farm::{Action, Attempt, Entry, Event, How, Task};
 use nix::sys::signal::{Signal, kill, killpg};

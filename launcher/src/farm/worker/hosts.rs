@@ -1,10 +1,10 @@
 //! Where tasks run: on this machine, or on those of a cluster.
 
+use super::away::{Away, Came, how};
 use super::keeping::{Jobs, Keeper};
 use super::products;
 use super::{Message, Worker};
 use crate::cli::CheckpointSetting;
-use crate::farm::away::{Away, Came, how};
 use crate::farm::tasks::Tasks;
 use crate::farm::{FarmError, FarmFolder};
 use ckptd_farm::{Attempt, Event, Found, How, Task};

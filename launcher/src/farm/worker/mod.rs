@@ -3,7 +3,7 @@
 //! - `program`: what a task runs.
 //! - `outputs`: what tasks write.
 //! - `products`: the files that tasks of a workflow write.
-//! - `hosts`: where tasks run.
+//! - `hosts`: where tasks run; `away`: on the machines of a cluster.
 //! - `keeping`: tasks of this machine as jobs.
 //! - `processes`: who descends from whom.
 //! - `acts`: what the state machine wants done.
@@ -13,8 +13,9 @@
 
 mod acts;
 mod apart;
+mod away;
 mod hosts;
-pub mod keeping;
+mod keeping;
 mod outputs;
 pub mod processes;
 mod products;
@@ -33,6 +34,7 @@ use crate::cli::{CheckpointSetting, FarmSettings, HaltSetting};
 use crate::failure::Failure;
 use crate::session::signals::is_ignored;
 pub use apart::change_apart;
+pub use away::{cluster_of, errand};
 use ckptd_farm::{Attempt, Event, Farm, Outcome, Reach, Settings, Task};
 use hosts::Hosts;
 pub use hosts::remove_jobs;
@@ -424,6 +426,14 @@ impl Worker {
             return;
         }
         self.looked_at = Instant::now();
+        if !self.recordable && !self.folder.is_there() {
+            // Nothing can ever be recorded again.
+            self.progress.say("the folder of the run is gone: its tasks are ended");
+            for _ in usize::from(self.farm.is_ending())..2 {
+                self.hear(Message::Signal(Signal::SIGINT));
+            }
+            return;
+        }
         let may_retry = !self.recordable && self.syncing.is_none();
         if may_retry && self.recorder.retry(&self.tasks).is_ok() {
             self.recordable = true;

@@ -110,6 +110,7 @@ const CASES: &[(&str, Case)] = &[
     ("farm-submitted-and-stopped", submitted::stopped),
     ("farm-submitted-at-once", submitted::at_once),
     ("farm-submitted-at-the-end", submitted::at_the_end),
+    ("farm-submitted-and-removed", submitted::removed),
     ("farm-submitted-by-another", submitted::by_another),
     ("farm-in-c", gridrpc::works),
     ("farm-in-c-sanitized", gridrpc::sanitized),

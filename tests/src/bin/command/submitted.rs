@@ -401,6 +401,17 @@ pub fn at_the_end(stage: &Stage) -> Result<(), Failure> {
     expect(log.is_empty(), || log)
 }
 
+/// A farm whose folder somebody has removed ends, and its tasks with it.
+pub fn removed(stage: &Stage) -> Result<(), Failure> {
+    let open = Open::start(stage, &[])?;
+    let task = open.submit(&["sleep", "1000"])?;
+    open.until_runs(task)?;
+    let ends = open.submit(&["sleep", "1"])?;
+    open.until_runs(ends)?;
+    own(fs::remove_dir_all(stage.home.join("state/farms/f")))?;
+    stage.expect_gone()
+}
+
 /// Another user can't reach the farm, even if the socket's mode and its folder's let it.
 pub fn by_another(stage: &Stage) -> Result<(), Failure> {
     let open = Open::start(stage, &[])?;

@@ -21,13 +21,13 @@ pub use came::{Came, how};
 pub use errand::run as errand;
 pub use order::Order;
 
-use super::worker::keeping::{Keeper, Said, of_name, task_name};
-use super::worker::processes::pid_of;
-use super::worker::{Message, Program};
-use super::{FarmError, FarmFolder, MARK, TASK};
+use super::keeping::{Keeper, Said, of_name, task_name};
+use super::processes::pid_of;
+use super::{Message, Program};
 use crate::INNER_CALL;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
+use crate::farm::{FarmError, FarmFolder, MARK, TASK};
 use crate::interrupts::Interrupts;
 use crate::jobs::StateDir;
 use ckptd_farm::{Attempt, Found, Task, What};
