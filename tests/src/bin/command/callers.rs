@@ -120,13 +120,23 @@ pub fn snakemake(stage: &Stage) -> Result<(), Failure> {
         let state = stage.json(&["farm", "status", "snakemake"]).unwrap_or_default();
         runs("slow") == 1 && state["right"] == 3
     })?;
-    let jobs = stage.home.join("state/farms/snakemake/jobs");
-    until("it has a checkpoint", || {
-        let jobs = fs::read_dir(&jobs).into_iter().flatten().flatten();
-        let checkpoints = |job: &Path| fs::read_dir(job.join("checkpoints")).into_iter().flatten();
-        let all = jobs.flat_map(|job| checkpoints(&job.path())).flatten();
-        all.into_iter().any(|checkpoint| checkpoint.path().join("COMMITTED").exists())
-    })?;
+    // The checkpoints of those that have ended are removed a moment later.
+    let state = stage.json(&["farm", "status", "snakemake"])?;
+    let tasks = state["tasks"].as_array().into_iter().flatten();
+    let left =
+        tasks.filter(|task| task["state"] == "running").find_map(|task| task["task"].as_u64());
+    let left = left.ok_or_else(|| Failure(format!("none runs: {state}")))?;
+    let job = stage.home.join(format!("state/farms/snakemake/jobs/t{left}.1-1/checkpoints"));
+    let newest = || {
+        let all = fs::read_dir(&job).into_iter().flatten().flatten();
+        let committed = all.filter(|checkpoint| checkpoint.path().join("COMMITTED").exists());
+        let numbers =
+            committed.filter_map(|checkpoint| checkpoint.file_name().to_str()?.parse().ok());
+        numbers.max().unwrap_or(0u64)
+    };
+    // The next one may have begun before it told that it runs.
+    let now = newest();
+    until("it has a checkpoint", || newest() >= now + 2)?;
     kill_farm(stage);
     begin(&[])?;
     own(fs::write(stage.home.join("go"), ""))?;
