@@ -105,6 +105,8 @@ static void unlink_session(struct session *session)
 grpc_error_t begin_call(grpc_function_handle_t *handle, const struct values *values, int retries, bool is_grouped,
                         struct session **begun)
 {
+    if (client.closes)
+        return fail(GRPC_NOT_INITIALIZED, "grpc_finalize was called meanwhile");
     struct session *session = calloc(1, sizeof *session);
     char *folder = text_of("%s/%lu", client.farm.calls, ++client.calls);
     if (session == NULL || folder == NULL || client.last_id == INT32_MAX) {

@@ -20,7 +20,9 @@ unsigned begun(const struct ckptd_group *group)
 static struct group_call **ended_one(struct ckptd_group *group)
 {
     for (struct group_call **at = &group->calls; *at != NULL; at = &(*at)->next) {
-        if ((*at)->session->state == ENDED || (*at)->session->state == OVER)
+        enum session_state state = (*at)->session->state;
+        /* Once the library is finalized, nobody takes results any more. */
+        if (state == OVER || (state == ENDED && client.is_up))
             return at;
     }
     return NULL;

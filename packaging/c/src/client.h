@@ -72,6 +72,10 @@ struct client {
     /* A call has ended, there are more servers, the library is being finalized, a thread has left it. */
     pthread_cond_t changed;
     bool is_up, stops;
+    /* It is being finalized: no call begins any more. */
+    bool closes;
+    /* The process that has initialized it: what another one has by fork() has neither its threads nor its calls. */
+    pid_t owner;
     /* Threads that are in the library, beside the watching one. */
     unsigned users;
     struct config config;

@@ -16,9 +16,18 @@
 /* The longest answer of a farm, and how long it may take. */
 #define MOST_ANSWER ((size_t)4 << 20)
 #define PATIENCE 10000
+/* How often the folder of calls is made that others remove. */
+#define TRIES 100
 
 static bool find_folder(const char *said)
 {
+    /* Behind warnings, as of another farm that is damaged. */
+    while (said != NULL && *said != '[') {
+        said = strchr(said, '\n');
+        said = said == NULL ? NULL : said + 1;
+    }
+    if (said == NULL)
+        return false;
     for (const char *run = json_first(said); run != NULL; run = json_next(run)) {
         if (!json_is(json_member(run, "name"), client.config.farm))
             continue;
@@ -39,15 +48,22 @@ static bool find_folder(const char *said)
 static grpc_error_t make_calls(void)
 {
     char *all = text_of("%s/calls", client.farm.folder);
-    if (all != NULL && (mkdir(all, 0700) == 0 || errno == EEXIST))
-        client.farm.calls = text_of("%s/XXXXXX", all);
-    bool is_made = client.farm.calls != NULL && mkdtemp(client.farm.calls) != NULL;
-    int error = errno;
+    int error = ENOMEM;
+    for (int tries = 0; all != NULL && tries < TRIES; tries++) {
+        if (mkdir(all, 0700) == 0 || errno == EEXIST)
+            client.farm.calls = text_of("%s/XXXXXX", all);
+        if (client.farm.calls != NULL && mkdtemp(client.farm.calls) != NULL) {
+            free(all);
+            return GRPC_NO_ERROR;
+        }
+        error = errno;
+        free(client.farm.calls);
+        client.farm.calls = NULL;
+        /* The last one of the others may just have removed theirs. */
+        if (error != ENOENT)
+            break;
+    }
     free(all);
-    if (is_made)
-        return GRPC_NO_ERROR;
-    free(client.farm.calls);
-    client.farm.calls = NULL;
     return fail(GRPC_SERVER_NOT_FOUND, "failed to make a folder in %s: %s", client.farm.folder, strerror(error));
 }
 

@@ -158,7 +158,7 @@ static void fail_all(const char *why)
 static void look_after_farm(void)
 {
     static int missing;
-    if (access(client.farm.calls, F_OK) != 0) {
+    if (access(client.farm.calls, F_OK) != 0 && errno == ENOENT) {
         /* A new one of that name would give its numbers to other tasks. */
         fail_all("the farm was removed");
         return;

@@ -1,5 +1,6 @@
 /* Everything that can go wrong with a call. CONFIGURATION FOLDER: functions are in FOLDER, and there is room for
    files. */
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -143,6 +144,26 @@ static void logs(const char *folder)
     fclose(file);
 }
 
+/* What a child does harms no call of its parent's. */
+static void children(void)
+{
+    grpc_function_handle_t twice = handle_of("t/twice");
+    long result = 0;
+    grpc_sessionid_t id;
+    int status = 0;
+    CHECK(grpc_call_async(&twice, &id, 21, &result) == GRPC_NO_ERROR);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK_ERROR(grpc_cancel(id), GRPC_NOT_INITIALIZED, "a child");
+        CHECK_ERROR(grpc_finalize(), GRPC_NOT_INITIALIZED, "a child");
+        CHECK_ERROR(grpc_initialize(NULL), GRPC_NOT_INITIALIZED, "a child");
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(grpc_wait(id) == GRPC_NO_ERROR && result == 42);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 3);
@@ -154,6 +175,7 @@ int main(int argc, char **argv)
     arguments();
     servers();
     logs(argv[2]);
+    children();
     CHECK(grpc_finalize() == GRPC_NO_ERROR);
     puts("right");
     return 0;

@@ -12,10 +12,12 @@ from typing import Any
 import cloudpickle
 
 from .calls import RAISED, RETURNED, Call
+from .command import forget_safe_path
 
 
 def main() -> int:
     """Runs it; the exit status, by which the farm knows whether it is to be tried again."""
+    forget_safe_path(os.environ)
     call = Call(Path(sys.argv[1]))
     # Before it begins: whoever finds that it can't be withdrawn has the number then.
     call.note_task(int(os.environ["CKPTD_FARM_TASK"]))
@@ -34,7 +36,8 @@ def main() -> int:
 
 def _called(data: bytes) -> Any:
     path, inner = pickle.loads(data)
-    sys.path.extend(folder for folder in path if folder not in sys.path)
+    # As where it was submitted: the same name is the same module.
+    sys.path[:] = path
     fn, args, kwargs = pickle.loads(inner)
     return fn(*args, **kwargs)
 

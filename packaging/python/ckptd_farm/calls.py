@@ -10,10 +10,13 @@ Of a call there is, under its name:
 
 from __future__ import annotations
 
+import fcntl
 import os
 import uuid
 from pathlib import Path
 from typing import Iterator, Optional
+
+from .errors import FarmError
 
 #: The first byte of a result: what the call has returned, or what it has raised.
 RETURNED = b"v"
@@ -79,6 +82,10 @@ class Call:
         if kind == RETURNED:
             self._file("begun").unlink(missing_ok=True)
 
+    def forget_result(self) -> None:
+        """It is run again: what it has raised before is no result."""
+        self._file("result").unlink(missing_ok=True)
+
     def has_returned(self) -> bool:
         """Whether it has ended without an exception."""
         try:
@@ -102,6 +109,29 @@ class Calls:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
+        # Every session has a part in it until it ends; with a kill, too.
+        self._sessions = (folder / "sessions").open("a")
+
+    def join(self) -> None:
+        """Is one of the sessions."""
+        fcntl.flock(self._sessions, fcntl.LOCK_SH)
+
+    def be_alone(self) -> None:
+        """Is the only session, until `join()`.
+
+        Raises:
+            FarmError: where there is another one.
+        """
+        try:
+            fcntl.flock(self._sessions, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FarmError(
+                f"resume {self._folder.parent.name}: another session uses it, which has to end first"
+            ) from None
+
+    def close(self) -> None:
+        """Is no session any more."""
+        self._sessions.close()
 
     def create(self, key: str, data: bytes) -> Call:
         """A new one, on the disk."""

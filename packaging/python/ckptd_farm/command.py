@@ -8,9 +8,20 @@ import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
-from typing import Any, Optional, Sequence
+from typing import Any, MutableMapping, Optional, Sequence
 
 from .errors import FarmError
+
+#: Keeps Python from looking for modules in the working directory, where others may have put some; from 3.11 on.
+SAFE_PATH = "PYTHONSAFEPATH"
+#: Its value where nobody else has set it.
+_OWN = "ckptd"
+
+
+def forget_safe_path(environment: MutableMapping[str, str]) -> None:
+    """What a call starts is not to be kept from it."""
+    if environment.get(SAFE_PATH) == _OWN:
+        del environment[SAFE_PATH]
 
 
 def executable() -> str:
@@ -41,9 +52,17 @@ class Command:
         Raises:
             FarmError: with what it has said, where its status is not 0.
         """
-        ended = subprocess.run(
-            self.words(*words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        try:
+            ended = subprocess.run(
+                self.words(*words),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={SAFE_PATH: _OWN, **os.environ} if words[0] == "submit" else None,
+            )
+        except OSError as error:
+            raise FarmError(f"run {self._ckptd}: {error}") from error
         if ended.returncode != 0:
             said = ended.stderr.strip().removeprefix("ckptd: ")
             raise FarmError(said or f"'ckptd farm {words[0]}' has ended with status {ended.returncode}")

@@ -44,13 +44,21 @@ class Ends:
         self._said = ""
 
     def want(self, task: int) -> None:
-        """Asks for a task."""
+        """Asks for a task.
+
+        Raises:
+            FarmError: where nothing can be heard of it.
+        """
         with self._lock:
             self._wanted.add(task)
-            if self._process is None:
-                self._begin()
-            else:
+            if self._process is not None:
                 self._to_tell.put([task])
+                return
+            try:
+                self._begin()
+            except OSError as error:
+                self._wanted.discard(task)
+                raise _not_started(error) from error
 
     def forget(self, task: int) -> None:
         """Asks for it no more."""
@@ -106,23 +114,37 @@ class Ends:
         assert process.stdout is not None
         with process.stdout:
             for text in process.stdout:
-                self._take(json.loads(text))
+                # What has no end was torn by a kill: the next process tells it again.
+                if text.endswith("\n"):
+                    self._take(json.loads(text))
         status = process.wait()
         to_tell.put(None)
         with self._lock:
             self._process = None
             if self._closed or not self._wanted:
                 return
+            why = FarmError(self._said or f"'ckptd farm wait' has ended with status {status}")
             if status < 0:
                 # Somebody has killed it, not the farm.
-                self._begin()
-                return
+                try:
+                    self._begin()
+                    return
+                except OSError as error:
+                    why = _not_started(error)
             left, self._wanted = self._wanted, set()
-        self._failed(left, FarmError(self._said or f"'ckptd farm wait' has ended with status {status}"))
+        self._failed(left, why)
 
     def _take(self, line: dict[str, Any]) -> None:
         with self._lock:
             is_wanted = line["task"] in self._wanted
             self._wanted.discard(line["task"])
         if is_wanted:
-            self._ended(line)
+            try:
+                self._ended(line)
+            except Exception:
+                # Others are to be heard of all the same.
+                log.exception("task %s has ended, which could not be told", line["task"])
+
+
+def _not_started(error: OSError) -> FarmError:
+    return FarmError(f"start 'ckptd farm wait': {error}")

@@ -80,8 +80,12 @@ class Farm(Executor):
         self._pending: dict[int, FarmFuture[Any]] = {}
         self._ends = Ends(self._command, self.name, self._deliver, self._lose)
         self._earlier: defaultdict[str, deque[tuple[Call, int]]] = defaultdict(deque)
-        for call, task in self._calls.earlier() if resume else ():
-            self._earlier[call.key].append((call, task))
+        if resume:
+            # What another session is about to submit looks like what was left of one.
+            self._calls.be_alone()
+            for call, task in self._calls.earlier():
+                self._earlier[call.key].append((call, task))
+        self._calls.join()
 
     def _is_running(self) -> bool:
         try:
@@ -102,7 +106,13 @@ class Farm(Executor):
             call, task = self._take_earlier(key) or self._submit(fn, key, data)
             future: FarmFuture[T] = FarmFuture(self, call, task)
             self._pending[task] = future
-            self._ends.want(task)
+            try:
+                self._ends.want(task)
+                return future
+            except FarmError as raised:
+                del self._pending[task]
+                error = raised
+        future.set_exception(error)
         return future
 
     def _submit(self, fn: Callable[..., Any], key: str, data: bytes) -> tuple[Call, int]:
@@ -125,9 +135,11 @@ class Farm(Executor):
         if self._retries_failed and not call.has_returned():
             try:
                 self._command.call("retry", "--farm", self.name, str(task))
-            except FarmError:
-                # It has not ended.
-                pass
+            except FarmError as error:
+                # It has not ended, or there is no room for another try.
+                log.info("%s", error)
+            else:
+                call.forget_result()
         return call, task
 
     def map(
@@ -164,10 +176,15 @@ class Farm(Executor):
     def _end(self, pending: Sequence[FarmFuture[Any]]) -> None:
         wait(pending)
         self._ends.close()
+        self._calls.close()
         if not self._is_own:
             return
         self._is_own = False
         try:
+            status = self._command.status(self.name)
+            if not self._is_temporary and (status["running"] or status["queued"]):
+                # Somebody else's: they end it, or it ends by itself once it has nothing to do.
+                return
             self._command.call("stop", self.name)
             if self._is_temporary:
                 self._command.call("rm", self.name)
@@ -177,7 +194,8 @@ class Farm(Executor):
     def _withdraw(self, futures: Sequence[FarmFuture[Any]]) -> bool:
         """Cancels those that have not begun; whether there were any."""
         with self._lock:
-            withdrawn = [future for future in futures if future._call.withdraw()]
+            waiting = (future for future in futures if self._pending.get(future.task) is future)
+            withdrawn = [future for future in waiting if future._call.withdraw()]
             for future in withdrawn:
                 self._pending.pop(future.task, None)
                 self._ends.forget(future.task)
@@ -190,12 +208,16 @@ class Farm(Executor):
         return not future.done() and self._cancel([future])
 
     def _cancel(self, futures: Sequence[FarmFuture[Any]]) -> bool:
-        try:
-            self._command.call("cancel", "--farm", self.name, *(str(future.task) for future in futures))
-        except FarmError:
-            # It has ended meanwhile: one that was withdrawn finds nothing to do.
-            return False
-        return True
+        tasks = [str(future.task) for future in futures]
+        are_cancelled = True
+        # No more words than a command can have.
+        for some in _chunks(tasks, 1000):
+            try:
+                self._command.call("cancel", "--farm", self.name, *some)
+            except FarmError:
+                # It has ended meanwhile: one that was withdrawn finds nothing to do.
+                are_cancelled = False
+        return are_cancelled
 
     def _deliver(self, line: dict[str, Any]) -> None:
         """Is called when a task has ended."""

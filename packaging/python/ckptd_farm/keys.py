@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import sys
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Callable
 
 import cloudpickle
@@ -19,9 +19,29 @@ class _KeyPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, type):
             return _known_by, (obj.__module__, obj.__qualname__)
         if isinstance(obj, CodeType):
-            names = (obj.co_name, obj.co_names, obj.co_varnames, obj.co_freevars)
-            return _known_by, (names, obj.co_code, obj.co_consts)
-        return super().reducer_override(obj)
+            names = (obj.co_name, obj.co_names, obj.co_varnames, obj.co_freevars, obj.co_cellvars)
+            takes = (obj.co_argcount, obj.co_posonlyargcount, obj.co_kwonlyargcount, obj.co_flags)
+            handlers = getattr(obj, "co_exceptiontable", b"")
+            return _known_by, (names, takes, obj.co_code, handlers, _in_order(obj.co_consts))
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, FunctionType) and isinstance(reduced, tuple):
+            make, parts, *rest = reduced
+            return (make, tuple(map(_without_places, parts)), *rest)
+        return reduced
+
+
+def _in_order(constant: Any) -> Any:
+    """The same where no order depends on the process: that of a set of strings does."""
+    if isinstance(constant, frozenset):
+        return "frozenset", sorted(map(repr, constant))
+    return tuple(map(_in_order, constant)) if isinstance(constant, tuple) else constant
+
+
+def _without_places(part: Any) -> Any:
+    """What cloudpickle keeps of a function's module, without where that stands."""
+    if not isinstance(part, dict):
+        return part
+    return {name: value for name, value in part.items() if name not in ("__file__", "__path__")}
 
 
 def _known_by(*parts: Any) -> None:

@@ -306,6 +306,8 @@ class Cases(unittest.TestCase):
                         file.write(".")
 
                 def call(wish, scale=1):
+                    # In each process, such a set has another order.
+                    assert wish.names[0] in {"a", "b", "c", "d", "e"}
                     note(f"begun{wish.number}")
                     if wish.number == 3:
                         while not os.path.exists("end"):
@@ -345,6 +347,10 @@ class Cases(unittest.TestCase):
         with Farm("f") as farm, self.assertRaises(Exception):
             farm.submit(pow, threading.Lock())
         self.assertEqual(self.status("f")["tasks"], [])
+        with Farm("f"), self.assertRaisesRegex(FarmError, "another session"):
+            Farm("f", resume=True)
+        with self.assertRaisesRegex(FarmError, "no/such"):
+            Farm("f", ckptd="/no/such/ckptd")
 
     def test_removed_farm(self):
         """A farm that somebody has removed: who waits hears of it."""

@@ -226,14 +226,18 @@ fn kill_all(stage: &Stage, program: &str) {
 /// The example: whatever of the farm is killed meanwhile, each call counts once.
 pub fn killed(stage: &Stage) -> Result<(), Failure> {
     let pi = Pi::new(stage)?;
-    // So many that each takes about a second.
-    let (calls, times) = ("12", "100000000");
+    // So many that each takes a second or two.
+    let (calls, times) = ("12", "200000000");
     let expected = pi.run(calls, times)?;
     let disturbed = pi.start(calls, times)?;
     for words in ["ckptd farm work", "ckptd farm serve"] {
         pi.until_calls_run()?;
+        // Whoever submits a call at that moment begins another one at once.
+        let worker = running(stage, "ckptd farm work");
         processes::kill(&running(stage, words));
-        until("its farm is gone", || running(stage, "ckptd farm work").is_empty())?;
+        until("its worker is gone", || {
+            running(stage, "ckptd farm work").iter().all(|pid| !worker.contains(pid))
+        })?;
     }
     pi.until_calls_run()?;
     kill_all(stage, "pi_trial_server");
