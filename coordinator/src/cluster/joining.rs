@@ -92,12 +92,7 @@ impl Job {
 
     /// Machines, and what other jobs run there.
     fn machines(&self, shared: &Shared) -> Vec<Machine> {
-        let mut busy: BTreeMap<NodeName, u32> = BTreeMap::new();
-        for (_, occupied) in shared.occupied.iter().filter(|(job, _)| **job != self.ledger.id) {
-            for (node, count) in occupied {
-                *busy.entry(node.clone()).or_default() += count;
-            }
-        }
+        let busy = shared.busy(Some(&self.ledger.id));
         let (members, on) = (&shared.members, self.nodes());
         plan::machines(&self.ledger, members, &busy, &BTreeSet::new(), &on).machines
     }

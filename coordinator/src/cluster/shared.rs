@@ -87,6 +87,16 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Processes that count as load, by machine; without those of one job.
+    pub(super) fn busy(&self, without: Option<&str>) -> BTreeMap<NodeName, u32> {
+        let mut busy: BTreeMap<NodeName, u32> = BTreeMap::new();
+        let counted = self.occupied.iter().filter(|(job, _)| Some(job.as_str()) != without);
+        for (node, count) in counted.flat_map(|(_, occupied)| occupied) {
+            *busy.entry(node.clone()).or_default() += count;
+        }
+        busy
+    }
+
     pub(super) fn new(settings: ClusterSettings, secrets: SeededSecrets) -> Self {
         let addresses = settings.addresses.clone();
         Self {

@@ -17,7 +17,7 @@ use protocol::cluster::client::{Answer, Ask, NO_COORDINATOR};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Name of an agent's socket in its folder.
 const AGENT_SOCKET: &str = "agent.sock";
@@ -160,6 +160,20 @@ impl Cluster {
     /// Where nobody is there.
     pub fn open(&self, ask: &Ask) -> Result<Link, LinkError> {
         Link::open(&self.socket, ask)
+    }
+
+    /// The answer to a question, for who has nobody to tell lines to; None: none has come within that time.
+    ///
+    /// # Errors
+    /// Where nobody is there.
+    pub fn answer_within(&self, ask: &Ask, limit: Duration) -> Result<Option<Answer>, LinkError> {
+        let mut link = self.open(ask)?;
+        loop {
+            match link.next_within(limit)? {
+                Some(Answer::Say { .. }) => {}
+                answer => return Ok(answer),
+            }
+        }
     }
 
     /// Asks for what has several answers, until one has been taken that is the last.

@@ -10,7 +10,6 @@ use crate::jobs::{JobFolder, JobSettings};
 use crate::mpi::{self, GroupError, Sharing};
 use crate::output_file::{self, OutputFile};
 use crate::session::{self, Begin, Session};
-use crate::{EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND};
 use protocol::launch::{Kept, LaunchSpec};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -144,13 +143,7 @@ fn find_program(
     if let Some(found) = mpi::find_program(program, path, directory) {
         return Ok(found);
     }
-    let is_path = program.as_encoded_bytes().contains(&b'/');
-    let is_there = is_path && directory.join(program).exists();
-    let (cause, status) = match (is_path, is_there) {
-        (true, true) => ("it is no program, or not executable", EXIT_NOT_EXECUTABLE),
-        (true, false) => ("it is not there", EXIT_NOT_FOUND),
-        (false, _) => ("there is no such program in PATH", EXIT_NOT_FOUND),
-    };
+    let (cause, status) = mpi::why_not_found(program, directory);
     Err(Failure::Program { told: format!("{what}: {cause}"), status })
 }
 

@@ -22,7 +22,7 @@ mod version;
 
 pub use group::{GroupError, Sharing};
 pub use launch::{launch, launch_within};
-pub use recognise::{Found, find_program, recognise};
+pub use recognise::{Found, find_program, recognise, why_not_found};
 pub use separate::{Reach, separate, separate_within};
 
 /// Run times whose launchers are told apart.

@@ -2,6 +2,7 @@
 
 use super::RunTime;
 use super::version::{asked, release, release_text};
+use crate::{EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND};
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -91,6 +92,16 @@ pub fn find_program(program: &OsStr, path: Option<&OsStr>, directory: &Path) -> 
     // As execvp(3) does where PATH is not set.
     let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
     std::env::split_paths(path).find_map(|folder| executable(directory.join(folder).join(program)))
+}
+
+/// Why [`find_program`] does not find a program, and the exit status of a shell for that.
+pub fn why_not_found(program: &OsStr, directory: &Path) -> (&'static str, u8) {
+    let is_path = program.as_encoded_bytes().contains(&b'/');
+    match (is_path, is_path && directory.join(program).exists()) {
+        (true, true) => ("it is no program, or not executable", EXIT_NOT_EXECUTABLE),
+        (true, false) => ("it is not there", EXIT_NOT_FOUND),
+        (false, _) => ("there is no such program in PATH", EXIT_NOT_FOUND),
+    }
 }
 
 #[cfg(test)]

@@ -106,13 +106,20 @@ static grpc_error_t wait_for_any(const grpc_sessionid_t *ids, size_t count, grpc
     }
 }
 
+/* The same where the number of one is to be told. */
+static grpc_error_t check_or(const grpc_sessionid_t *ids, size_t count, const grpc_sessionid_t *ended)
+{
+    grpc_error_t error = check_all(ids, count);
+    if (error == GRPC_NO_ERROR && ended == NULL)
+        error = fail(GRPC_INVALID_SESSION_ID, "there is no room for the session's number");
+    return error;
+}
+
 grpc_error_t grpc_wait_or(grpc_sessionid_t *ids, size_t count, grpc_sessionid_t *ended)
 {
     if (!enter())
         return GRPC_NOT_INITIALIZED;
-    grpc_error_t error = check_all(ids, count);
-    if (error == GRPC_NO_ERROR && ended == NULL)
-        error = fail(GRPC_INVALID_SESSION_ID, "there is no room for the session's number");
+    grpc_error_t error = check_or(ids, count, ended);
     return leave(error == GRPC_NO_ERROR ? wait_for_any(ids, count, ended) : error);
 }
 
@@ -158,9 +165,7 @@ grpc_error_t grpc_probe_or(grpc_sessionid_t *ids, size_t count, grpc_sessionid_t
 {
     if (!enter())
         return GRPC_NOT_INITIALIZED;
-    grpc_error_t error = check_all(ids, count);
-    if (error == GRPC_NO_ERROR && ended == NULL)
-        error = fail(GRPC_INVALID_SESSION_ID, "there is no room for the session's number");
+    grpc_error_t error = check_or(ids, count, ended);
     if (error != GRPC_NO_ERROR)
         return leave(error);
     size_t left;

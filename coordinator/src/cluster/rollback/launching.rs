@@ -89,37 +89,28 @@ impl Job {
         shared.send(&node, ToAgent::Launch(Box::new(order)));
     }
 
-    /// Where the job's first process could be started, the best machine first. Spares come last.
+    /// Where the job's first process could be started, the best machine first: where it was asked for, or where there is most
+    /// room. Spares come last; of machines that are alike, the first by name comes first.
     fn in_order(&self, shared: &Shared) -> Vec<NodeName> {
-        let may: Vec<(&NodeName, &Member)> = shared.members.usable_for(&self.ledger).collect();
-        if !self.ledger.request.anywhere {
-            let mut usable: Vec<(bool, bool, NodeName)> = may
-                .into_iter()
-                .map(|(node, member)| {
-                    let is_elsewhere = self.ledger.client_node.as_ref() != Some(node);
-                    (member.profile.spare, is_elsewhere, node.clone())
-                })
-                .collect();
-            // False comes first: the machine where it was asked for, then the others in the order of their names.
-            usable.sort();
-            return usable.into_iter().map(|(.., node)| node).collect();
-        }
-        let mut busy: BTreeMap<&NodeName, u32> = BTreeMap::new();
-        for (node, count) in shared.occupied.values().flatten() {
-            *busy.entry(node).or_default() += count;
-        }
-        let mut usable: Vec<(bool, Room, NodeName)> = may
-            .into_iter()
-            .map(|(node, member)| {
-                let room = Room::of(member, busy.get(node).copied().unwrap_or(0));
-                (member.profile.spare, room, node.clone())
-            })
-            .collect();
-        usable.sort_by(|(spare, room, node), (other_spare, other_room, other)| {
-            let by_room = || room.compare(other_room);
-            spare.cmp(other_spare).then_with(by_room).then_with(|| node.cmp(other))
+        let busy = match self.ledger.request.anywhere {
+            true => shared.busy(None),
+            false => BTreeMap::new(),
+        };
+        let mut usable: Vec<(&NodeName, &Member)> =
+            shared.members.usable_for(&self.ledger).collect();
+        let room = |(node, member): &(&NodeName, &Member)| {
+            Room::of(member, busy.get(*node).copied().unwrap_or(0))
+        };
+        let is_elsewhere = |node: &NodeName| self.ledger.client_node.as_ref() != Some(node);
+        usable.sort_by(|one, other| {
+            let by_place = || match self.ledger.request.anywhere {
+                true => room(one).compare(&room(other)),
+                false => is_elsewhere(one.0).cmp(&is_elsewhere(other.0)),
+            };
+            let by_spare = one.1.profile.spare.cmp(&other.1.profile.spare);
+            by_spare.then_with(by_place).then_with(|| one.0.cmp(other.0))
         });
-        usable.into_iter().map(|(.., node)| node).collect()
+        usable.into_iter().map(|(node, _)| node.clone()).collect()
     }
 
     /// The job's first process runs.

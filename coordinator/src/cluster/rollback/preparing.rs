@@ -80,10 +80,7 @@ impl Job {
         departing: &mut Departing,
         avoid: &BTreeSet<NodeName>,
     ) -> Result<Parts, NoMachine> {
-        let mut busy: BTreeMap<NodeName, u32> = BTreeMap::new();
-        for (node, count) in shared.occupied.values().flatten() {
-            *busy.entry(node.clone()).or_default() += count;
-        }
+        let busy = shared.busy(None);
         let on = images.values().map(|image| image.node.clone()).collect();
         let plan::Offered { mut machines, mut waiting } =
             plan::machines(&self.ledger, &shared.members, &busy, avoid, &on);

@@ -18,7 +18,7 @@ const MAKING: Duration = Duration::from_secs(20);
 /// How long it may take until a worker has begun or ended, and a task has.
 const LONGEST: Duration = Duration::from_secs(150);
 /// A worker looks by itself for what is there when it begins; tasks that somebody adds at the moment may not be durable.
-const NO_TASK: u32 = 0;
+pub const NO_TASK: u32 = 0;
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(10);
 

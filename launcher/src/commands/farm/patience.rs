@@ -1,12 +1,11 @@
 //! What is done about a farm that nobody runs, while somebody waits for its tasks.
 
+use super::open::NO_TASK;
 use crate::farm::{self, FarmError, FarmFolder};
 use std::time::{Duration, Instant};
 
 /// How long nobody may run the farm: somebody may be about to.
 const LONGEST: Duration = Duration::from_secs(3);
-/// A worker looks by itself for what is there when it begins.
-const NO_TASK: u32 = 0;
 
 /// What is done about it.
 pub struct Patience {

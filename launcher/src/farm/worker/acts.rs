@@ -277,7 +277,7 @@ impl Worker {
 
     fn terminate(&mut self, task: Task) {
         let Some(live) = self.live.get_mut(&task) else { return };
-        if let Hosts::Away(_) = self.hosts {
+        if self.hosts.are_away() {
             live.killed = true;
             let _ = kill(live.pid, away::TERMINATE);
             return;
@@ -296,7 +296,7 @@ impl Worker {
         let Some(live) = self.live.get_mut(&task) else { return };
         live.killed = true;
         let pid = live.pid;
-        if let Hosts::Away(_) = self.hosts {
+        if self.hosts.are_away() {
             // The errand has the job ended; without it, the job would run on.
             let _ = kill(pid, away::KILL);
             return;

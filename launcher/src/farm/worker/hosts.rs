@@ -1,7 +1,7 @@
 //! Where tasks run: on this machine, or on those of a cluster.
 
-use super::away::{Away, Came, how};
-use super::keeping::{Jobs, Keeper};
+use super::away::{Away, Came};
+use super::keeping::{Jobs, Keeper, how};
 use super::products;
 use super::{Message, Worker};
 use crate::cli::CheckpointSetting;
@@ -106,11 +106,6 @@ pub fn remove_jobs(folder: &FarmFolder) -> Result<(), FarmError> {
 }
 
 impl Worker {
-    /// How many tasks may run at a time: as many as was said, and as a cluster's machines take.
-    pub(super) fn slots(&self, jobs: usize) -> usize {
-        self.places.map_or(jobs, |places| places.min(jobs))
-    }
-
     /// The errand of a task has ended.
     pub(super) fn errand_ended(&mut self, task: Task, by: How) {
         let Some(live) = self.live.remove(&task) else { return };

@@ -304,10 +304,7 @@ impl Jobs {
             // Somebody has ended it: not by the farm's word, or that would be known.
             return Some(How::Signalled(Signal::SIGTERM as i32));
         }
-        Some(match end.status? {
-            ExitKind::Exited(status) => How::Exited(status),
-            ExitKind::Signalled(signal) => How::Signalled(signal),
-        })
+        end.status.map(how)
     }
 
     /// Removes the job of a task's try.
@@ -319,6 +316,14 @@ impl Jobs {
         }
         // It tells of what is over.
         let _ = fs::remove_file(self.said.join(task_name(task, attempt)));
+    }
+}
+
+/// A job's end as a task's.
+pub fn how(end: ExitKind) -> How {
+    match end {
+        ExitKind::Exited(status) => How::Exited(status),
+        ExitKind::Signalled(signal) => How::Signalled(signal),
     }
 }
 

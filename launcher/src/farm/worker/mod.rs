@@ -196,16 +196,20 @@ fn detach(guard: i32) -> nix::Result<()> {
     }
 }
 
-/// How many tasks run at a time where nobody has said so.
-fn usual_jobs(places: Option<usize>) -> usize {
-    places.map_or_else(|| available_parallelism().map_or(1, usize::from), |_| usize::MAX)
+/// How many tasks run at a time: as many as somebody has said, else as there are processors; on a cluster, no more than its
+/// machines take.
+fn slots(jobs: Option<u32>, places: Option<usize>) -> usize {
+    match (jobs.map(|jobs| jobs as usize), places) {
+        (Some(jobs), places) => places.map_or(jobs, |places| places.min(jobs)),
+        (None, Some(places)) => places,
+        (None, None) => available_parallelism().map_or(1, usize::from),
+    }
 }
 
 /// `places`: how many the machines of a cluster take, where tasks run on one.
 fn machine_settings(settings: &FarmSettings, places: Option<usize>) -> Settings {
-    let jobs = settings.jobs.map_or_else(|| usual_jobs(places), |jobs| jobs as usize);
     Settings {
-        slots: places.map_or(jobs, |places| places.min(jobs)),
+        slots: slots(settings.jobs, places),
         kept_from_start: places.is_some(),
         timeout: settings.timeout,
         retries: settings.retries.unwrap_or(0),
@@ -393,8 +397,7 @@ impl Worker {
             Message::Places(places) => {
                 self.places = Some(places);
                 let jobs = self.folder.record().settings.jobs;
-                let jobs = jobs.map_or_else(|| usual_jobs(self.places), |jobs| jobs as usize);
-                self.feed(Event::Slots(self.slots(jobs)));
+                self.feed(Event::Slots(slots(jobs, self.places)));
             }
             Message::NoCheckpoint(task, reason) => self.no_checkpoint(task, &reason),
             Message::Saved(task, saved) => {

@@ -3,7 +3,7 @@
 //! They come by the socket in the farm's folder, to which its owner and root alone may connect. What they say is a line of at
 //! most [`MAX_REQUEST`] bytes, and is answered at once: what takes time, such as writing a task, they have done before.
 
-use super::{Message, Worker};
+use super::{Message, Worker, slots};
 use crate::client::link::ShortPath;
 use crate::farm::FarmError;
 use crate::farm::open::{Gate, MAX_REQUEST, Reply, Request, RunningTask, SOCKET};
@@ -119,7 +119,7 @@ impl Worker {
                 Reply::Refused { reason: format!("run {jobs} tasks at a time: 1 to {MOST_SLOTS}") }
             }
             Request::Slots { jobs } => {
-                self.feed(Event::Slots(self.slots(jobs as usize)));
+                self.feed(Event::Slots(slots(Some(jobs), self.places)));
                 let mut settings = self.folder.record().settings.clone();
                 settings.jobs = Some(jobs);
                 match self.folder.change(settings) {

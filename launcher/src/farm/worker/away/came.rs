@@ -1,8 +1,8 @@
 //! What has come of an errand, in a file that is there as a whole or not at all: who reads it may be another worker than the one
 //! that has sent it.
 
-use ckptd_farm::How;
 use protocol::agent::ExitKind;
+use protocol::durable::draft_of;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -39,8 +39,7 @@ impl Came {
     /// Where that is not possible.
     pub fn write(&self, said: &Path) -> io::Result<()> {
         let path = path(said);
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
+        let new = draft_of(&path);
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         let mut file = File::create(&new)?;
         file.write_all(&text)?;
@@ -52,14 +51,6 @@ impl Came {
         let mut text = Vec::new();
         File::open(path(said)).ok()?.take(MOST).read_to_end(&mut text).ok()?;
         protocol::json::read(&text).ok()
-    }
-}
-
-/// A job's end as a task's.
-pub fn how(end: ExitKind) -> How {
-    match end {
-        ExitKind::Exited(status) => How::Exited(status),
-        ExitKind::Signalled(signal) => How::Signalled(signal),
     }
 }
 

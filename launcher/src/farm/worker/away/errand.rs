@@ -11,13 +11,13 @@ use crate::client::link::connect;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::farm::MARK;
-use crate::mpi::find_program;
+use crate::mpi::{find_program, why_not_found};
 use nix::sys::signal::{SigSet, Signal};
 use protocol::agent::ExitKind;
 use protocol::cluster::client::{Answer, Ask, LogPlace, NO_COORDINATOR, NO_JOB};
 use protocol::cluster::client::{RestartRequest, RunRequest};
 use protocol::cluster::settings::JobSettings;
-use protocol::launch::{External, Kept, LaunchSpec, StreamKind};
+use protocol::launch::{LaunchSpec, StreamKind};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::File;
@@ -125,19 +125,13 @@ impl Errand {
         held.add(KILL);
         held.thread_unblock().map_err(|errno| failed(errno.into()))?;
         let own = [INNER_CALL, MARK];
+        let directory = std::env::current_dir().map_err(failed)?;
         let launch = LaunchSpec {
-            program,
             environment: std::env::vars_os()
                 .filter(|(name, _)| own.iter().all(|own| name != own))
                 .collect(),
-            working_directory: std::env::current_dir().map_err(failed)?,
             stdin: StreamKind::Inherit,
-            stdout: StreamKind::Pipe,
-            stderr: StreamKind::Pipe,
-            window: None,
-            termios: None,
-            kept: Kept::default(),
-            external: External::default(),
+            ..LaunchSpec::through_pipes(program, directory)
         };
         let settings = JobSettings { interval: order.interval, ..JobSettings::default() };
         let name = Some(order.job.clone());
@@ -242,8 +236,7 @@ impl Errand {
         let path = std::env::var_os("PATH");
         match find_program(program, path.as_deref(), working_directory) {
             Some(_) => None,
-            None if working_directory.join(program).exists() => Some(crate::EXIT_NOT_EXECUTABLE),
-            None => Some(crate::EXIT_NOT_FOUND),
+            None => Some(why_not_found(program, working_directory).1),
         }
     }
 
@@ -255,15 +248,14 @@ impl Errand {
 
     fn standing(&self) -> Result<Standing, Failure> {
         let ask = Ask::Status { job: Some(self.order.job.clone()) };
-        let failed = |error: &dyn std::fmt::Display| Failure::of(WHAT, error);
-        let mut link = self.cluster.open(&ask).map_err(|error| failed(&error))?;
-        match link.next_within(PATIENCE).map_err(|error| failed(&error))? {
+        let answer = self.cluster.answer_within(&ask, PATIENCE);
+        match answer.map_err(|error| Failure::of(WHAT, error))? {
             Some(Answer::Listing { value }) => Ok(standing_of(&value)),
             Some(Answer::Failed { reason, .. }) if reason.starts_with(NO_JOB) => {
                 Ok(Standing::Unknown)
             }
             Some(other) => Err(crate::client::refusal::unexpected(WHAT, &other)),
-            None => Err(failed(&"there is no answer")),
+            None => Err(Failure::of(WHAT, "there is no answer")),
         }
     }
 

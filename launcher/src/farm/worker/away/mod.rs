@@ -17,7 +17,7 @@ mod places;
 mod remover;
 mod turns;
 
-pub use came::{Came, how};
+pub use came::Came;
 pub use errand::run as errand;
 pub use order::Order;
 

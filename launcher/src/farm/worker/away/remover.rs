@@ -105,11 +105,5 @@ fn is_removed(cluster: &Cluster, job: &str) -> bool {
 }
 
 fn ask(cluster: &Cluster, ask: &Ask) -> Option<Answer> {
-    let mut link = cluster.open(ask).ok()?;
-    loop {
-        match link.next_within(PATIENCE).ok()?? {
-            Answer::Say { .. } => {}
-            answer => return Some(answer),
-        }
-    }
+    cluster.answer_within(ask, PATIENCE).ok()?
 }
