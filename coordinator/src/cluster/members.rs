@@ -354,6 +354,15 @@ impl Members {
         }
     }
 
+    /// Whether the log that others come from says the same.
+    pub(super) fn are_as(&self, others: &Self) -> bool {
+        let facts = |(name, member): (&NodeName, &Member)| {
+            (name.clone(), member.profile.clone(), member.presence, member.drained)
+        };
+        self.removed == others.removed
+            && self.table.iter().map(facts).eq(others.table.iter().map(facts))
+    }
+
     /// By this key it is a member, and by no other.
     pub(super) fn certify(&mut self, node: &NodeName, key: Fingerprint) {
         if self.keys.get(node) != Some(&key) {
