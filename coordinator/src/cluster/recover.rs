@@ -130,9 +130,9 @@ impl Recovered {
         Ok(())
     }
 
-    /// What is known of jobs, and those that are forgotten.
-    pub(super) fn into_jobs(self) -> (Vec<Ledger>, BTreeSet<String>) {
-        (self.ledgers.into_values().collect(), self.removed_jobs)
+    /// The members, what is known of jobs, and those that are forgotten.
+    pub(super) fn into_parts(self) -> (Members, Vec<Ledger>, BTreeSet<String>) {
+        (self.members, self.ledgers.into_values().collect(), self.removed_jobs)
     }
 
     /// Whether another log says the same.
