@@ -6,7 +6,6 @@ use crate::limits;
 use crate::metrics::Metrics;
 use crate::view::{self, Listings};
 use bytes::Bytes;
-use coordinator::cluster::ClusterEntry;
 use coordinator::server::LOG;
 use coordinator::{Followed, Follower};
 use protocol::clock::wall_ms;
@@ -30,7 +29,7 @@ pub struct Watch {
 /// What is known.
 #[derive(Debug, Default)]
 struct Seen {
-    log: Option<Follower<ClusterEntry>>,
+    log: Option<Follower>,
     /// Why the log can't be read, and when that was found: what was read of it stays until it is read anew.
     log_failed: Option<(String, Instant)>,
     history: History,
@@ -155,7 +154,7 @@ impl Watch {
             match followed {
                 Ok(Followed::Nothing) => return,
                 Ok(Followed::Entries(entries)) => {
-                    for fact in entries.iter().filter_map(|entry| seen.history.apply(entry)) {
+                    for fact in entries.iter().flat_map(|entry| seen.history.apply(entry)) {
                         seen.metrics.count(&fact);
                     }
                 }

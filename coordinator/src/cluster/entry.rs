@@ -1,12 +1,12 @@
 //! What the cluster coordinator's log says: from it alone its state is rebuilt.
 
 use super::image_keys::WrappedKey;
-use super::job::ledger::Ledger;
 use crate::history::Entry;
 use protocol::agent::{CheckpointNumber, CommitRecord, ExitKind, InstanceId};
 use protocol::cluster::agent::{JobUser, NodeProfile, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::image::ImageFacts;
+use protocol::cluster::replica::Prefix;
 use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName, Term};
 use protocol::transport::Fingerprint;
@@ -245,12 +245,21 @@ pub enum ClusterEntry {
         /// Their ids.
         jobs: BTreeSet<String>,
     },
+    /// All before this stands for so much of the log before, and what follows was behind that there.
+    Shortened {
+        /// Of the log before.
+        prefix: Prefix,
+    },
 }
 
 /// What the log says of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct KnownJob(pub(super) Ledger);
+pub struct KnownJob {
+    /// The job.
+    pub job: String,
+    /// Its ledger, which only the state machine reads.
+    pub ledger: serde_json::Value,
+}
 
 impl ClusterEntry {
     /// Whether nothing may go on without it: what was decided and is not in the log would be decided
@@ -298,10 +307,11 @@ impl ClusterEntry {
             | ClusterEntry::KeyRemoved { .. }
             | ClusterEntry::LoggedIn(_)
             | ClusterEntry::LoggedOut { .. }
-            | ClusterEntry::JobsRemoved { .. } => None,
+            | ClusterEntry::JobsRemoved { .. }
+            | ClusterEntry::Shortened { .. } => None,
             ClusterEntry::JobCreated(created) => Some(&created.job),
             ClusterEntry::JobImported(imported) => Some(&imported.job),
-            ClusterEntry::JobKnown(known) => Some(&known.0.id),
+            ClusterEntry::JobKnown(known) => Some(&known.job),
             ClusterEntry::Settings { job, .. }
             | ClusterEntry::EpochBegun { job, .. }
             | ClusterEntry::Departed { job, .. }

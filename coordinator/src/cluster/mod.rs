@@ -256,10 +256,16 @@ pub enum RecoverError {
     /// It was written by a newer ckptd.
     #[error(
         "cluster's log has format {found}, this ckptd reads up to {}: use a newer one",
-        entry::FORMAT
+        entry::NEWEST_FORMAT
     )]
     Newer {
         /// Its format.
         found: u32,
+    },
+    /// What it says of a job is not known here.
+    #[error("cluster's log says what this ckptd does not know of job {job}: use a newer one")]
+    Unknown {
+        /// The job.
+        job: String,
     },
 }

@@ -47,7 +47,7 @@ impl Recovered {
             ClusterEntry::Opened { format } if *format > entry::NEWEST_FORMAT => {
                 return Err(RecoverError::Newer { found: *format });
             }
-            ClusterEntry::Opened { .. } => {}
+            ClusterEntry::Opened { .. } | ClusterEntry::Shortened { .. } => {}
             ClusterEntry::TermBegun { term, claim, lost, .. } => {
                 for address in lost {
                     if !self.lost.contains(address) {
@@ -106,8 +106,9 @@ impl Recovered {
                 self.removed_jobs.insert(job.clone());
             }
             ClusterEntry::JobKnown(known) => {
-                let ledger = known.0.clone().as_read();
-                self.ledgers.insert(ledger.id.clone(), ledger);
+                let ledger = Ledger::of_known(known)
+                    .map_err(|_| RecoverError::Unknown { job: known.job.clone() })?;
+                self.ledgers.insert(known.job.clone(), ledger);
             }
             ClusterEntry::JobsRemoved { jobs } => self.removed_jobs.extend(jobs.iter().cloned()),
             ClusterEntry::Settings { job, .. }

@@ -5,7 +5,7 @@
 //! everything is rebuilt, and nothing else would tell that something is missing.
 
 use super::RecoverError;
-use super::entry::{ClusterEntry, KnownJob, NEWEST_FORMAT};
+use super::entry::{ClusterEntry, NEWEST_FORMAT};
 use super::event::Now;
 use super::recover::Recovered;
 use std::collections::BTreeSet;
@@ -24,9 +24,11 @@ pub fn shorten(now: Now, entries: &[ClusterEntry]) -> Result<Vec<ClusterEntry>, 
         shorter.push(ClusterEntry::JobsRemoved { jobs: removed });
     }
     // Behind what is said of nodes and terms, which would change what is known of jobs.
-    let known =
-        ledgers.into_iter().map(|ledger| ClusterEntry::JobKnown(Box::new(KnownJob(ledger))));
-    shorter.extend(known);
+    for ledger in ledgers {
+        let known = ledger.to_known();
+        let known = known.map_err(|_| RecoverError::Unknown { job: ledger.id.clone() })?;
+        shorter.push(ClusterEntry::JobKnown(Box::new(known)));
+    }
     Ok(shorter)
 }
 

@@ -18,6 +18,7 @@
 //! ```text
 //! STATE/lock                  held while a coordinator runs
 //! STATE/cluster.log           what is decided, from which everything is rebuilt
+//! STATE/cluster.log.before    the one before, of which nothing but the past is told
 //! STATE/cluster.log.shorter   one that is to take its place, while it is being made
 //! STATE/audit.log             who ordered what
 //! STATE/members.json          tokens (hashes of their secrets) and members' keys
@@ -43,7 +44,7 @@ mod local;
 mod needed;
 mod replication;
 mod sealing;
-mod shortening;
+pub(crate) mod shortening;
 pub mod succession;
 
 use crate::cluster::entry::{ClusterEntry, FORMAT};
@@ -78,6 +79,7 @@ use protocol::transport::{
 pub use replication::LOG;
 use replication::{Replication, Source};
 use sealing::OrderSealer;
+pub use shortening::BEFORE;
 use shortening::{Draft, Outcome};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;

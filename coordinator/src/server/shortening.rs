@@ -4,9 +4,12 @@
 //! A thread writes a [`Draft`] beside the log, and reads it again: only what leads to the same is taken. What was
 //! appended to the log meanwhile is then brought over, and the draft takes the log's name, while nothing else is written
 //! ([`Draft::exchange`]). Until that is durable, the log is as it was.
+//!
+//! The log before stays as [`BEFORE`], for [`crate::Follower`]: what has happened is told from there.
 
 use crate::cluster::{ClusterEntry, Now, RecoverError, say_the_same, shorten};
 use crate::journal::{LogError, MAX_LOG, entries, line_of};
+use protocol::cluster::replica::{Prefix, TAIL};
 use protocol::durable::sync_folder;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -17,6 +20,9 @@ use thiserror::Error;
 
 /// The draft's name, beside the log.
 const DRAFT: &str = "cluster.log.shorter";
+
+/// The name of the log before, which nobody needs but who tells of the past.
+pub const BEFORE: &str = "cluster.log.before";
 
 /// Bytes that are copied at a time.
 const PIECE: usize = 256 * 1024;
@@ -85,7 +91,8 @@ impl Draft {
         let known = read(log, of).map_err(failed("read", path))?;
         let known = parse(&known)?;
         let mut text = Vec::new();
-        for entry in shorten(now, &known)? {
+        let prefix = prefix(log, of).map_err(failed("read", path))?;
+        for entry in shorten(now, &known)?.into_iter().chain([ClusterEntry::Shortened { prefix }]) {
             let line = line_of(&entry).map_err(io::Error::from);
             text.extend_from_slice(line.map_err(failed("write", path))?.as_bytes());
         }
@@ -123,6 +130,9 @@ impl Draft {
                 place += size as u64;
             }
             file.sync_all()?;
+            let before = path.with_file_name(BEFORE);
+            remove_if_there(&before)?;
+            std::fs::hard_link(path, &before)?;
             std::fs::rename(&draft, path)
         };
         if let Err(source) = bring() {
@@ -139,6 +149,20 @@ impl Draft {
             Err(error) => Outcome::Unsure(error),
         }
     }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn prefix(log: &File, length: u64) -> io::Result<Prefix> {
+    let mut end = vec![0; length.min(TAIL) as usize];
+    let start = length - end.len() as u64;
+    log.read_exact_at(&mut end, start)?;
+    Ok(Prefix::of(length, &end))
 }
 
 fn read(log: &File, length: u64) -> io::Result<Vec<u8>> {

@@ -171,6 +171,15 @@ fn held_and_released(world: &mut World) -> Outcome {
     here.session.release()?;
     world.moves("after it was released")?;
     here.checkpoint(2)?;
+    // The last word counts.
+    for _ in 0..50 {
+        here.session.tell_hold(|error| eprintln!("hold: {error}"));
+        here.session.tell_release(|error| eprintln!("release: {error}"));
+    }
+    here.checkpoint(3)?;
+    here.session.tell_hold(|error| eprintln!("hold: {error}"));
+    check(here.checkpoint(4).is_err(), "a checkpoint of a job that is to be held")?;
+    world.stands("while it is held again")?;
     here.session.kill();
     Ok(())
 }

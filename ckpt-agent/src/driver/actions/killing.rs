@@ -20,24 +20,22 @@ impl Driver {
         });
     }
 
+    /// One after the other with [`Self::release`], however fast they follow: an agent that could not run for a while finds
+    /// its lease over and hears of its renewal in the same moment, and the last word counts.
     pub(super) fn hold(&self, key: &InstanceKey) {
         self.with(key, |served| {
-            let (instance, key) = (served.instance.clone(), key.clone());
-            task::spawn_blocking(move || {
-                if let Err(reason) = instance.session().hold() {
-                    tracing::warn!(%key, "failed to hold the instance: {reason}");
-                }
+            let key = key.clone();
+            served.instance.session().tell_hold(move |reason| {
+                tracing::warn!(%key, "failed to hold the instance: {reason}");
             });
         });
     }
 
     pub(super) fn release(&self, key: &InstanceKey) {
         self.with(key, |served| {
-            let (instance, key) = (served.instance.clone(), key.clone());
-            task::spawn_blocking(move || {
-                if let Err(reason) = instance.session().release() {
-                    tracing::warn!(%key, "failed to release the instance: {reason}");
-                }
+            let key = key.clone();
+            served.instance.session().tell_release(move |reason| {
+                tracing::warn!(%key, "failed to release the instance: {reason}");
             });
         });
     }

@@ -48,7 +48,17 @@ pub struct History {
 
 impl History {
     /// Takes one more entry into account. What is to be counted of it.
-    pub fn apply(&mut self, entry: &ClusterEntry) -> Option<Fact> {
+    pub fn apply(&mut self, entry: &ClusterEntry) -> Vec<Fact> {
+        match entry {
+            // In a log that was made shorter, of which the one before is not there.
+            ClusterEntry::JobKnown(known) => {
+                known.past().iter().filter_map(|entry| self.apply_one(entry)).collect()
+            }
+            _ => self.apply_one(entry).into_iter().collect(),
+        }
+    }
+
+    fn apply_one(&mut self, entry: &ClusterEntry) -> Option<Fact> {
         match entry {
             ClusterEntry::NodeLeaves { node, leaves: true } => {
                 self.leaving.insert(node.to_string());

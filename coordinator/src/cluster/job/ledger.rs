@@ -4,7 +4,7 @@ use super::events::Events;
 use super::roster::Roster;
 use crate::cluster::entry::{
     Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, JobCreated, JobImported,
-    RollbackRecord,
+    KnownJob, RollbackRecord,
 };
 use crate::cluster::image_keys::WrappedKey;
 use crate::cluster::work::Works;
@@ -14,6 +14,7 @@ use protocol::cluster::agent::{JobUser, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName};
+use protocol::json;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -320,6 +321,7 @@ impl Ledger {
             ClusterEntry::Opened { .. }
             | ClusterEntry::JobKnown(_)
             | ClusterEntry::JobsRemoved { .. }
+            | ClusterEntry::Shortened { .. }
             | ClusterEntry::TermBegun { .. }
             | ClusterEntry::NodeKnown { .. }
             | ClusterEntry::NodeGone { .. }
@@ -456,13 +458,19 @@ impl Ledger {
         self.images.insert(checkpoint, images);
     }
 
-    /// As it was when it was written: what follows from the rest is not.
-    pub(in crate::cluster) fn as_read(mut self) -> Self {
-        self.held.clear();
-        for (checkpoint, images) in &self.images {
-            note_holders(&mut self.held, *checkpoint, images);
+    /// As a log that was made shorter has it.
+    pub(in crate::cluster) fn to_known(&self) -> serde_json::Result<KnownJob> {
+        Ok(KnownJob { job: self.id.clone(), ledger: json::to_value(self)? })
+    }
+
+    /// As it was when it was written.
+    pub(in crate::cluster) fn of_known(known: &KnownJob) -> serde_json::Result<Self> {
+        let mut ledger: Self = json::of_value(&known.ledger)?;
+        // What follows from the rest is not written.
+        for (checkpoint, images) in &ledger.images {
+            note_holders(&mut ledger.held, *checkpoint, images);
         }
-        self
+        Ok(ledger)
     }
 
     fn forget_images(&mut self, kept: &[CheckpointNumber]) {

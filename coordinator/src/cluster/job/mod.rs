@@ -12,6 +12,7 @@ pub(super) mod migration;
 pub(super) mod naming;
 mod notes;
 pub(super) mod partners;
+mod past;
 mod readers;
 mod rehearsed;
 mod replay;

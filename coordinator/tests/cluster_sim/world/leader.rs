@@ -378,7 +378,7 @@ impl World {
     /// The log as it is where it was made shorter at some moment, and perhaps once more since; sometimes it never was.
     fn shortened(&self, log: Vec<ClusterEntry>) -> Vec<ClusterEntry> {
         let chance = (self.seed ^ self.now).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        if chance & 3 == 0 || log.is_empty() {
+        if chance & 12 != 0 || log.is_empty() {
             return log;
         }
         let cut = (chance >> 8) as usize % log.len();
