@@ -13,7 +13,7 @@ use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -479,6 +479,11 @@ impl FarmFolder {
     /// Whether it is still there.
     pub fn is_there(&self) -> bool {
         self.path.join(RECORD).exists()
+    }
+
+    /// Which folder is there under its name; None: there is none.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        fs::metadata(&self.path).ok().map(|found| (found.dev(), found.ino()))
     }
 
     /// Whether a process runs it.
