@@ -489,8 +489,6 @@ impl FarmFolder {
     /// Whether a process runs it.
     pub fn is_running(&self) -> bool {
         // Nothing is made in a folder that may be being removed.
-        let lock = self.path.join(LOCK);
-        let file = OpenOptions::new().write(true).open(&lock);
-        matches!(file.and_then(|file| locked::hold(file, &lock)), Ok(None))
+        locked::is_taken(&self.path.join(LOCK)).unwrap_or(false)
     }
 }
