@@ -343,7 +343,9 @@ pub fn stuck(stage: &Stage) -> Result<(), Failure> {
     built.register_tests()?;
     let program = built.link("farmless", &[library().join("tests/farmless.c")])?;
     let farm = Farm::new(stage)?;
-    stage.output(&["farm", "start", "--checkpoint", "0.5", "f"], "")?.expect(0)?;
+    // One that ends at once for want of others.
+    let words = ["farm", "start", "--checkpoint", "0.5", "--idle", "0.05", "f"];
+    stage.output(&words, "")?.expect(0)?;
     let waits = Running::start(built.command(&program, &["stuck"]))?;
     farm.until_kept(1)?;
     kill_all(stage, "t_server");
