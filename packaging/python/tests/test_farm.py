@@ -111,6 +111,8 @@ class Cases(unittest.TestCase):
             folder = farm.results.parent
             self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
             self.assertEqual((folder / "python").stat().st_mode & 0o777, 0o700)
+            # Nobody asks for these calls again.
+            self.assertEqual([path.name for path in (folder / "python").iterdir()], ["sessions"])
             name = farm.name
         self.assertFalse(folder.exists())
         self.assertEqual(self.guards_and_workers(name), [])
@@ -287,6 +289,25 @@ class Cases(unittest.TestCase):
             self.assertEqual(count(begun), 1)
             self.assertTrue(self.status("f")["tasks"][0]["restored"])
 
+    def test_task_that_cannot_be_brought_back(self):
+        """It is told of, and others are not affected; a session that goes on with it waits for it again."""
+        begun, out = self.folder / "begun", self.folder / "out"
+        with Farm("f", jobs=2, checkpoint=0.5) as farm:
+            long = farm.submit(count_on, str(begun), str(out), 1000)
+            until("it has a checkpoint", lambda: self.kept("f") == 1)
+            for _, pid in self.guards_and_workers("f"):
+                os.kill(pid, signal.SIGKILL)
+            jobs = self.folder / "state" / "farms" / "f" / "jobs"
+            for graph in jobs.glob("*/checkpoints/*/graph.json"):
+                graph.write_text("{}")
+            short = farm.submit(pow, 2, 3)
+            self.assertEqual(short.result(LIMIT), 8)
+            error = long.exception(LIMIT)
+            self.assertEqual((error.outcome, error.status), ("stuck", 125))
+            self.assertRegex(str(error), "task 1 can't be brought back from its checkpoint: restart t1.1")
+        self.ckptd("farm", "stop", "f")
+        self.ckptd("farm", "cancel", "--farm", "f", "1")
+
     def test_resumed_session(self):
         """A script that is killed is run again: what has ended is handed out, what runs is waited for."""
         script = self.folder / "script.py"
@@ -305,6 +326,9 @@ class Cases(unittest.TestCase):
                     with open(path, "a") as file:
                         file.write(".")
 
+                class Late(LookupError):
+                    pass
+
                 def call(wish, scale=1):
                     # In each process, such a set has another order.
                     assert wish.names[0] in {"a", "b", "c", "d", "e"}
@@ -313,13 +337,18 @@ class Cases(unittest.TestCase):
                         while not os.path.exists("end"):
                             time.sleep(0.02)
                     if wish.number == 2 and not os.path.exists("end"):
-                        raise LookupError("not yet")
+                        raise Late("not yet")
+                    if wish.number == 4:
+                        return wish
                     return wish.number * scale
 
                 with Farm("s", jobs=2, checkpoint=20, idle=90, resume=True, retry_failed=len(sys.argv) > 1) as farm:
                     futures = [farm.submit(call, Wish(number), scale=10) for number in range(5)]
                     note("submitted")
-                    print([future.exception() or future.result() for future in futures])
+                    ended = [future.exception() or future.result() for future in futures]
+                    assert isinstance(ended[2], Late) or ended[2] == 20, type(ended[2])
+                    ended[4] = ended[4] == Wish(4)
+                    print(ended)
                 """
             )
         )
@@ -333,10 +362,10 @@ class Cases(unittest.TestCase):
         script.write_text("# Another line.\n" + script.read_text())
         note(self.folder / "end")
         again = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, timeout=LIMIT)
-        self.assertEqual(again.stdout, "[0, 10, LookupError('not yet'), 30, 40]\n", again.stderr)
+        self.assertEqual(again.stdout, "[0, 10, Late('not yet'), 30, True]\n", again.stderr)
         self.assertEqual([count(self.folder / f"begun{number}") for number in range(5)], [1] * 5)
         again = subprocess.run([*words, "retry"], cwd=self.folder, capture_output=True, text=True, timeout=LIMIT)
-        self.assertEqual(again.stdout, "[0, 10, 20, 30, 40]\n", again.stderr)
+        self.assertEqual(again.stdout, "[0, 10, 20, 30, True]\n", again.stderr)
         self.assertEqual([count(self.folder / f"begun{number}") for number in range(5)], [1, 1, 2, 1, 1])
 
     def test_refusals(self):
