@@ -14,6 +14,7 @@ use ckptd_farm::{Task, Verdict};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -70,7 +71,7 @@ fn in_place(arguments: &SubmitArguments) -> Failure {
         io::ErrorKind::NotFound => EXIT_NOT_FOUND,
         _ => EXIT_NOT_EXECUTABLE,
     };
-    Failure::Program { told: format!("run {}: {error}", program.display()), status }
+    Failure::Program { told: format!("run {}: {error}", Path::new(&program).display()), status }
 }
 
 /// A signal has come: ends the task, and waits for that; the exit status.
