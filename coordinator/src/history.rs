@@ -78,7 +78,7 @@ pub enum CommittedState {
 }
 
 /// What is known of a job from its log.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     committed: BTreeMap<CheckpointNumber, CommitRecord>,
     superseded: BTreeSet<CheckpointNumber>,

@@ -88,7 +88,7 @@ fn check_of(entry: &str) -> String {
 }
 
 /// The line of an entry, with its newline.
-fn line_of<E: Serialize>(entry: &E) -> Result<String, serde_json::Error> {
+pub(crate) fn line_of<E: Serialize>(entry: &E) -> Result<String, serde_json::Error> {
     let entry = serde_json::to_string(entry)?;
     Ok(format!("{PREFIX}{}{MIDDLE}{entry}}}\n", check_of(&entry)))
 }
@@ -221,6 +221,11 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
         self.length
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Whether nothing was ever appended.
     pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
@@ -302,6 +307,11 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
     #[must_use]
     pub fn to_sync(&self) -> (Arc<File>, u64) {
         (self.file(), self.unsynced)
+    }
+
+    /// It goes on in this file, which has so many bytes, all of them durable. Nothing was written that is not durable.
+    pub(crate) fn go_on_in(&mut self, file: Arc<File>, length: u64) {
+        (self.file, self.length, self.unsynced) = (file, length, 0);
     }
 
     /// Whether it takes no more entries, since it is not known where its file ends: it has to be opened again.

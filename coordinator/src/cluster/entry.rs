@@ -1,6 +1,7 @@
 //! What the cluster coordinator's log says: from it alone its state is rebuilt.
 
 use super::image_keys::WrappedKey;
+use super::job::ledger::Ledger;
 use crate::history::Entry;
 use protocol::agent::{CheckpointNumber, CommitRecord, ExitKind, InstanceId};
 use protocol::cluster::agent::{JobUser, NodeProfile, RelayLink};
@@ -10,13 +11,16 @@ use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName, Term};
 use protocol::transport::Fingerprint;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 pub use protocol::cluster::portable::DepartedDaemon;
 
-/// Version of the entries that this build writes.
+/// Version of the entries that this build begins a log with.
 pub const FORMAT: u32 = 1;
+
+/// The newest that it reads, and what it makes shorter logs with: they have [`ClusterEntry::JobKnown`].
+pub const NEWEST_FORMAT: u32 = 2;
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -234,7 +238,19 @@ pub enum ClusterEntry {
         /// The job.
         job: String,
     },
+    /// All that the log said of a job until here: in a log that was made shorter, in place of all of that.
+    JobKnown(Box<KnownJob>),
+    /// Jobs that are forgotten, likewise.
+    JobsRemoved {
+        /// Their ids.
+        jobs: BTreeSet<String>,
+    },
 }
+
+/// What the log says of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KnownJob(pub(super) Ledger);
 
 impl ClusterEntry {
     /// Whether nothing may go on without it: what was decided and is not in the log would be decided
@@ -281,9 +297,11 @@ impl ClusterEntry {
             | ClusterEntry::KeyAdded { .. }
             | ClusterEntry::KeyRemoved { .. }
             | ClusterEntry::LoggedIn(_)
-            | ClusterEntry::LoggedOut { .. } => None,
+            | ClusterEntry::LoggedOut { .. }
+            | ClusterEntry::JobsRemoved { .. } => None,
             ClusterEntry::JobCreated(created) => Some(&created.job),
             ClusterEntry::JobImported(imported) => Some(&imported.job),
+            ClusterEntry::JobKnown(known) => Some(&known.0.id),
             ClusterEntry::Settings { job, .. }
             | ClusterEntry::EpochBegun { job, .. }
             | ClusterEntry::Departed { job, .. }

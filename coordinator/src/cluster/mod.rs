@@ -46,6 +46,7 @@ mod rollback;
 mod secrets;
 mod settings;
 mod shared;
+mod shortening;
 mod text;
 mod tree;
 mod unproven_orders;
@@ -56,6 +57,7 @@ pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now, Written};
 pub use image_keys::{ImageSecret, WrappedKey};
 pub use secrets::SeededSecrets;
 pub use settings::{ArchiveKey, ClusterSettings, RollbackLimits};
+pub use shortening::{say_the_same, shorten};
 
 use crate::event::Event;
 use copies::Copying;

@@ -44,7 +44,7 @@ impl Recovered {
 
     fn apply(&mut self, now: Now, entry: ClusterEntry) -> Result<(), RecoverError> {
         match &entry {
-            ClusterEntry::Opened { format } if *format > entry::FORMAT => {
+            ClusterEntry::Opened { format } if *format > entry::NEWEST_FORMAT => {
                 return Err(RecoverError::Newer { found: *format });
             }
             ClusterEntry::Opened { .. } => {}
@@ -105,6 +105,11 @@ impl Recovered {
                 self.ledgers.remove(job);
                 self.removed_jobs.insert(job.clone());
             }
+            ClusterEntry::JobKnown(known) => {
+                let ledger = known.0.clone().as_read();
+                self.ledgers.insert(ledger.id.clone(), ledger);
+            }
+            ClusterEntry::JobsRemoved { jobs } => self.removed_jobs.extend(jobs.iter().cloned()),
             ClusterEntry::Settings { job, .. }
             | ClusterEntry::EpochBegun { job, .. }
             | ClusterEntry::Instances { job, .. }
@@ -123,6 +128,22 @@ impl Recovered {
             }
         }
         Ok(())
+    }
+
+    /// The members, what is known of jobs, and those that are forgotten.
+    pub(super) fn into_parts(self) -> (Members, Vec<Ledger>, BTreeSet<String>) {
+        (self.members, self.ledgers.into_values().collect(), self.removed_jobs)
+    }
+
+    /// Whether another log says the same.
+    pub(super) fn is_as(mut self, mut other: Self, now: Now) -> bool {
+        self.logins.expire(now.unix_ms);
+        other.logins.expire(now.unix_ms);
+        let (term, lost) = (&self.followed, &self.lost);
+        (term, lost) == (&other.followed, &other.lost)
+            && self.members.are_as(&other.members)
+            && self.logins.are_as(&other.logins)
+            && (self.ledgers, self.removed_jobs) == (other.ledgers, other.removed_jobs)
     }
 
     /// If it comes back, it is a newcomer to every job.

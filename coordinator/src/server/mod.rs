@@ -7,6 +7,7 @@
 //! - `local`: the Unix socket for commands on this machine.
 //! - `driver`: the event loop.
 //! - `exchange`: a new certificate authority.
+//! - `shortening`: a shorter log that says the same.
 //! - `announce`: where the coordinator is, by multicast DNS.
 //! - `audit_log`: who ordered what.
 //! - `image_secret`: from what keys of images follow.
@@ -17,6 +18,7 @@
 //! ```text
 //! STATE/lock                  held while a coordinator runs
 //! STATE/cluster.log           what is decided, from which everything is rebuilt
+//! STATE/cluster.log.shorter   one that is to take its place, while it is being made
 //! STATE/audit.log             who ordered what
 //! STATE/members.json          tokens (hashes of their secrets) and members' keys
 //! STATE/authority*.pem        the certificate authority, and those that it has replaced
@@ -41,10 +43,13 @@ mod local;
 mod needed;
 mod replication;
 mod sealing;
+mod shortening;
 pub mod succession;
 
 use crate::cluster::entry::{ClusterEntry, FORMAT};
-use crate::cluster::{ArchiveKey, ClusterMachine, ClusterSettings, RecoverError, SeededSecrets};
+use crate::cluster::{
+    ArchiveKey, ClusterMachine, ClusterSettings, Now, RecoverError, SeededSecrets,
+};
 use crate::journal::Journal;
 use crate::log::LogError;
 use admission::SharedAdmission;
@@ -73,6 +78,7 @@ use protocol::transport::{
 pub use replication::LOG;
 use replication::{Replication, Source};
 use sealing::OrderSealer;
+use shortening::{Draft, Outcome};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -97,6 +103,10 @@ pub const LEAST_GRACE: f64 = 0.5;
 
 /// In the environment: see [`ClusterSettings::tree_above`].
 const TREE_ABOVE: &str = "CKPTD_TREE_ABOVE";
+/// In the environment: see [`log_shortened_above`].
+const LOG_SHORTENED_ABOVE: &str = "CKPTD_LOG_SHORTENED_ABOVE";
+/// How long the log may be before it is made shorter, in bytes.
+const SHORTENED_ABOVE: u64 = 8 * 1024 * 1024;
 /// What the key is for by which a cluster knows its own archives again.
 const ARCHIVE_KEY: &str = "ckptd 2026 archives of a cluster's jobs";
 
@@ -350,9 +360,8 @@ impl Folder {
             ..ClusterSettings::default()
         };
         let source = Source::new(state);
-        let (journal, entries) =
-            Journal::open(&source.log(), ClusterEntry::Opened { format: FORMAT })?;
         let clock = Clock::new();
+        let (journal, entries) = open_log(&source.log(), clock.now())?;
         let secrets = SeededSecrets::new(seed);
         let mut machine =
             ClusterMachine::recover(settings, secrets, clock.now(), entries, logs.lengths())?;
@@ -405,6 +414,7 @@ async fn run_from(
     let driver =
         Driver::new(machine, journal, logs, audit, register, operator, clock, copies, absent)
             .map_err(io_error("start the thread of the log"))?;
+    let driver = driver.shortening_above(log_shortened_above()?);
     let mut driver = driver.sealing(OrderSealer::new(folder.sealer));
     let (dmtcp_sender, dmtcp_orders) = mpsc::channel(MAX_INCOMING);
     let dmtcp_address = dmtcp.as_ref().map(|(port, _)| port.address());
@@ -490,6 +500,45 @@ fn tree_above() -> Result<u32, ServeError> {
             .parse()
             .map_err(|_| ServeError::Usage(format!("{TREE_ABOVE} must be a number of nodes"))),
         Err(_) => Ok(ClusterSettings::default().tree_above),
+    }
+}
+
+/// How long the log may be before it is made shorter, where the environment says so: for tests.
+fn log_shortened_above() -> Result<u64, ServeError> {
+    match std::env::var(LOG_SHORTENED_ABOVE) {
+        Ok(text) => text.parse().map_err(|_| {
+            ServeError::Usage(format!("{LOG_SHORTENED_ABOVE} must be a number of bytes"))
+        }),
+        Err(_) => Ok(SHORTENED_ABOVE),
+    }
+}
+
+/// The log, which is made shorter first where it is long.
+fn open_log(
+    path: &Path,
+    now: Now,
+) -> Result<(Journal<ClusterEntry>, Vec<ClusterEntry>), ServeError> {
+    let first = || ClusterEntry::Opened { format: FORMAT };
+    let (journal, entries) = Journal::open(path, first())?;
+    let length = journal.length();
+    if length <= log_shortened_above()? {
+        return Ok((journal, entries));
+    }
+    let exchanged = match Draft::make(&journal.file(), path, length, now) {
+        Ok(None) => return Ok((journal, entries)),
+        Ok(Some(draft)) => draft.exchange(&journal.file(), path, length),
+        Err(kept) => Outcome::Not(kept),
+    };
+    match exchanged {
+        Outcome::Done { length: now, .. } => {
+            tracing::info!("the log is made shorter: {length} bytes, now {now}");
+            Ok(Journal::open(path, first())?)
+        }
+        Outcome::Not(kept) => {
+            tracing::warn!("the log is not made shorter: {kept}");
+            Ok((journal, entries))
+        }
+        Outcome::Unsure(source) => Err(io_error(format!("sync {}", path.display()))(source)),
     }
 }
 

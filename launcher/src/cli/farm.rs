@@ -298,6 +298,9 @@ pub struct StartArguments {
     /// How long the farm waits in the background where there is nothing to do [default: 60].
     #[arg(long, value_name = "TIME", value_parser = idle_time)]
     pub idle: Option<Duration>,
+    /// Leave a farm as it is that 'ckptd farm stop' has ended: for what waits for tasks, and is not to undo that.
+    #[arg(long, conflicts_with_all = ["jobs", "checkpoint", "cluster", "idle"])]
+    pub unless_stopped: bool,
 }
 
 /// The longest time that a farm may wait for tasks, in seconds.

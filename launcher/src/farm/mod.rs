@@ -37,8 +37,8 @@ pub use guard::{Charge, run as guard};
 pub use history::{History, Part, Span, history, reopen};
 pub use journal::{check_results, check_tries};
 pub use open::{
-    Ends, Gate, Reply, Request, RunningTask, Stuck, Submission, ask, begin, is_stopped, note_stop,
-    serve, submit, until_gone,
+    Ends, Gate, Reply, Request, RunningTask, Stuck, Submission, ask, begin, go_on, is_stopped,
+    note_stop, serve, submit, until_gone,
 };
 pub use results::{line_of_end, line_of_stuck, outcome, status, words};
 pub use tasks::{Collected, Tasks, collect};

@@ -4,7 +4,7 @@ use crate::resolving::Hosts;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
@@ -15,6 +15,21 @@ const CONNECTING: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
 const LONGEST: usize = 64 * 1024;
 
+/// Why the last request came to nothing: the exporter's own error does not tell, so that no secret of the address gets out.
+#[derive(Debug, Clone, Default)]
+pub struct Reason(Arc<Mutex<Option<String>>>);
+
+impl Reason {
+    /// The reason, once.
+    pub fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn set(&self, reason: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+}
+
 /// A client with an event loop of its own, which only the thread that sends spans enters: reqwest's client without one
 /// starts a thread, too, and what is made here may have been made before a thread may be started.
 #[derive(Debug)]
@@ -22,6 +37,7 @@ pub struct Client {
     http: reqwest::Client,
     /// Until it is dropped.
     events: Option<Runtime>,
+    reason: Reason,
 }
 
 impl Drop for Client {
@@ -36,7 +52,7 @@ impl Drop for Client {
 impl Client {
     /// # Errors
     /// No descriptors for the event loop; certificates of authorities that can't be read.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(reason: Reason) -> io::Result<Self> {
         let http = reqwest::Client::builder()
             .user_agent(concat!("ckptd/", env!("CARGO_PKG_VERSION")))
             .timeout(limit())
@@ -46,7 +62,18 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(io::Error::other)?;
-        Ok(Self { http, events: Some(Builder::new_current_thread().enable_all().build()?) })
+        let events = Some(Builder::new_current_thread().enable_all().build()?);
+        Ok(Self { http, events, reason })
+    }
+
+    fn send_or_say(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let answer = self.send(request);
+        match &answer {
+            Ok(answer) if answer.status().is_success() => {}
+            Ok(answer) => self.reason.set(format!("it answers {}", answer.status())),
+            Err(error) => self.reason.set(cause(error.as_ref())),
+        }
+        answer
     }
 
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
@@ -54,13 +81,14 @@ impl Client {
         request.headers_mut().values_mut().for_each(|value| value.set_sensitive(true));
         let events = self.events.as_ref().ok_or_else(|| HttpError::from("it is at its end"))?;
         events.block_on(async {
-            let mut answer = self.http.execute(request).await?;
+            let mut answer =
+                self.http.execute(request).await.map_err(reqwest::Error::without_url)?;
             let mut made = Response::builder().status(answer.status());
             for (name, value) in answer.headers() {
                 made = made.header(name, value);
             }
             let mut body = Vec::new();
-            while let Some(part) = answer.chunk().await? {
+            while let Some(part) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
                 if body.len() + part.len() > LONGEST {
                     return Err(HttpError::from("the answer is too long"));
                 }
@@ -81,8 +109,15 @@ impl HttpClient for Client {
         'life0: 'async_trait,
         Self: 'async_trait,
     {
-        Box::pin(async move { self.send(request) })
+        Box::pin(async move { self.send_or_say(request) })
     }
+}
+
+/// What lies at the bottom of an error: of what is above it, each only says that something failed.
+fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .last()
+        .map_or_else(String::new, ToString::to_string)
 }
 
 fn limit() -> Duration {

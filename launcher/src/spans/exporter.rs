@@ -1,5 +1,6 @@
 //! The exporter, which says once that spans don't arrive: a collector that is away for a week is no reason for more lines.
 
+use super::client::Reason;
 use crate::exporting::Tell;
 use opentelemetry_otlp::SpanExporter as Otlp;
 use opentelemetry_sdk::Resource;
@@ -12,6 +13,7 @@ pub struct Exporter {
     otlp: Otlp,
     endpoint: String,
     tell: Tell,
+    reason: Reason,
     has_told: AtomicBool,
 }
 
@@ -23,15 +25,17 @@ impl std::fmt::Debug for Exporter {
 }
 
 impl Exporter {
-    pub fn new(otlp: Otlp, endpoint: String, tell: Tell) -> Self {
-        Self { otlp, endpoint, tell, has_told: AtomicBool::new(false) }
+    /// `reason`: where the client of `otlp` says why a request came to nothing.
+    pub fn new(otlp: Otlp, endpoint: String, tell: Tell, reason: Reason) -> Self {
+        Self { otlp, endpoint, tell, reason, has_told: AtomicBool::new(false) }
     }
 
     fn note(&self, error: &OTelSdkError) {
         if !self.has_told.swap(true, Ordering::Relaxed) {
             let endpoint = &self.endpoint;
+            let reason = self.reason.take().unwrap_or_else(|| error.to_string());
             (self.tell)(&format!(
-                "spans don't arrive at {endpoint}: {error}; this is not repeated"
+                "spans don't arrive at {endpoint}: {reason}; this is not repeated"
             ));
         }
     }

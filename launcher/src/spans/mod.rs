@@ -16,7 +16,7 @@ mod processor;
 #[cfg(test)]
 mod tests;
 
-use client::Client;
+use client::{Client, Reason};
 use exporter::Exporter;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider;
@@ -60,16 +60,18 @@ impl Export {
         if !is_right || reqwest::Url::parse(&endpoint).is_err() {
             return Err(format!("{shown} is no address of a collector"));
         }
+        let reason = Reason::default();
+        let client = Client::new(reason.clone()).map_err(|error| words(&error))?;
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
             .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
             .with_endpoint(&endpoint)
             // A span is not worth a second try: at a process's end that would take its time.
             .with_retry_policy(RetryPolicy::disabled())
-            .with_http_client(Client::new().map_err(|error| words(&error))?)
+            .with_http_client(client)
             .build()
             .map_err(|error| words(&error))?;
-        let exporter = Exporter::new(exporter, shown, tell);
+        let exporter = Exporter::new(exporter, shown, tell, reason);
         let provider = SdkTracerProvider::builder()
             .with_resource(resource(process))
             .with_span_processor(Processor::new(exporter, process))

@@ -61,6 +61,26 @@ fn that_spans_do_not_arrive_is_told_once() {
     }
     let told = TOLD.lock().unwrap();
     assert!(told.len() == 1 && told[0].contains(&endpoint), "{told:?}");
+    assert!(told[0].contains("it answers 400 Bad Request"), "{told:?}");
+}
+
+#[test]
+fn a_collector_that_is_not_there_is_told_with_the_kernels_reason() {
+    static HERE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    // Bound and closed: nobody listens there.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let endpoint = format!("http://{}/v1/traces?key=word", listener.local_addr().unwrap());
+    drop(listener);
+    let tell: Tell = |text| HERE.lock().unwrap().push(text.to_owned());
+    let export = Export::to(endpoint, Process::Job, tell).unwrap();
+    let layer = export.layer().with_filter(LevelFilter::DEBUG);
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        drop(debug_span!("checkpoint").entered());
+        assert!(export.provider.force_flush().is_err());
+    });
+    let told = HERE.lock().unwrap();
+    assert!(told.len() == 1 && told[0].contains("Connection refused"), "{told:?}");
+    assert!(!told[0].contains("word"), "{told:?}");
 }
 
 #[test]

@@ -165,7 +165,7 @@ static void look_after_farm(void)
     }
     missing = ask_farm() ? 0 : missing + 1;
     if (missing >= PATIENCE && !client.config.starts_none) {
-        const char *words[] = {"start", client.config.farm, NULL};
+        const char *words[] = {"start", "--unless-stopped", client.config.farm, NULL};
         run_ckptd(words, NULL, -1);
         missing = 0;
     }

@@ -100,6 +100,9 @@ impl Setup {
     }
 }
 
+/// In bytes: some jobs' entries. Coordinators' logs are made shorter while they serve, as they are after months.
+const LOG_SHORTENED_ABOVE: &str = "16000";
+
 /// A cluster on which ckptd runs: the coordinator on node0 if there is one, else on node1; an agent on
 /// every other node.
 pub struct Ckptd {
@@ -223,8 +226,8 @@ impl Ckptd {
         }
         words.extend(self.setup.http.into_iter().flat_map(|port| ["--http", port]));
         let tree = self.setup.tree_above.map(|nodes| nodes.to_string());
-        let environment: Vec<(&str, &str)> =
-            tree.iter().map(|nodes| ("CKPTD_TREE_ABOVE", nodes.as_str())).collect();
+        let mut environment = vec![("CKPTD_LOG_SHORTENED_ABOVE", LOG_SHORTENED_ABOVE)];
+        environment.extend(tree.iter().map(|nodes| ("CKPTD_TREE_ABOVE", nodes.as_str())));
         let mut running = self.coordinator_node().spawn(&words, &environment)?;
         let answers = until("the coordinator answers", UP_LIMIT, || {
             if let Some(status) = running.ended()? {

@@ -2,13 +2,14 @@
 //! once, also by a coordinator that was started again.
 
 use protocol::cluster::job_event::JobEvent;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Events remembered.
 const MOST: usize = 64;
 
 /// See the module.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::cluster) struct Events {
     /// How many there have been.
     count: u64,

@@ -14,6 +14,7 @@ use protocol::cluster::agent::{JobUser, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
@@ -31,7 +32,7 @@ const LEFT_OUT: u32 = 1000;
 const MOST_ROLLBACKS: usize = 100;
 
 /// How a job came to rest.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::cluster) struct Over {
     /// How it ended; None: given up.
     pub(in crate::cluster) status: Option<ExitKind>,
@@ -46,15 +47,15 @@ pub(in crate::cluster) struct Over {
 }
 
 /// Where the job's log stood at the last mark.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::cluster) struct Mark {
     pub(in crate::cluster) length: u64,
     pub(in crate::cluster) console: u64,
     pub(in crate::cluster) text: String,
 }
 
-/// See the module.
-#[derive(Debug, Clone)]
+/// See the module. A log that was made shorter has it as it is here: a field that is added needs a default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) id: String,
     pub(in crate::cluster) name: String,
@@ -94,7 +95,8 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) in_flight: Option<CheckpointNumber>,
     pub(in crate::cluster) images: BTreeMap<CheckpointNumber, BTreeMap<InstanceId, ImageRecord>>,
     /// The same by who holds them.
-    held: BTreeMap<NodeName, BTreeSet<(CheckpointNumber, InstanceId)>>,
+    #[serde(skip)]
+    held: Held,
     pub(in crate::cluster) rollbacks: Vec<RollbackRecord>,
     /// The last ones of this epoch, the newest last.
     pub(in crate::cluster) marks: Vec<Mark>,
@@ -118,6 +120,20 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) over: Option<Over>,
     /// What has happened to it, for commands that its user wants called then.
     pub(in crate::cluster) events: Events,
+}
+
+type Held = BTreeMap<NodeName, BTreeSet<(CheckpointNumber, InstanceId)>>;
+
+fn note_holders(
+    held: &mut Held,
+    checkpoint: CheckpointNumber,
+    images: &BTreeMap<InstanceId, ImageRecord>,
+) {
+    for (instance, image) in images {
+        for holder in &image.holders {
+            held.entry(holder.clone()).or_default().insert((checkpoint, *instance));
+        }
+    }
 }
 
 fn keep_last<T>(list: &mut VecDeque<T>, most: usize, one: T) {
@@ -302,6 +318,8 @@ impl Ledger {
                 self.over = Some(Over { status, reason, at_ms: *at_ms, length, marked: false });
             }
             ClusterEntry::Opened { .. }
+            | ClusterEntry::JobKnown(_)
+            | ClusterEntry::JobsRemoved { .. }
             | ClusterEntry::TermBegun { .. }
             | ClusterEntry::NodeKnown { .. }
             | ClusterEntry::NodeGone { .. }
@@ -429,15 +447,22 @@ impl Ledger {
         images: BTreeMap<InstanceId, ImageRecord>,
     ) {
         if self.images.contains_key(&checkpoint) {
-            self.held.values_mut().for_each(|held| held.retain(|(of, _)| *of != checkpoint));
+            self.held.retain(|_, held| {
+                held.retain(|(of, _)| *of != checkpoint);
+                !held.is_empty()
+            });
         }
-        for (instance, image) in &images {
-            for holder in &image.holders {
-                let held = self.held.entry(holder.clone()).or_default();
-                held.insert((checkpoint, *instance));
-            }
-        }
+        note_holders(&mut self.held, checkpoint, &images);
         self.images.insert(checkpoint, images);
+    }
+
+    /// As it was when it was written: what follows from the rest is not.
+    pub(in crate::cluster) fn as_read(mut self) -> Self {
+        self.held.clear();
+        for (checkpoint, images) in &self.images {
+            note_holders(&mut self.held, *checkpoint, images);
+        }
+        self
     }
 
     fn forget_images(&mut self, kept: &[CheckpointNumber]) {

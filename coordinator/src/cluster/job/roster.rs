@@ -3,13 +3,18 @@
 use crate::cluster::entry::{InstanceRecord, Origin};
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
+/// What all else follows from.
+type Instances = BTreeMap<InstanceId, InstanceRecord>;
+
 /// See the module.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Instances", into = "Instances")]
 pub(in crate::cluster) struct Roster {
-    instances: BTreeMap<InstanceId, InstanceRecord>,
+    instances: Instances,
     roots: BTreeSet<InstanceId>,
     calls: BTreeSet<(InstanceId, u64, InstanceId)>,
     by_logical_node: BTreeMap<NodeName, BTreeSet<InstanceId>>,
@@ -21,6 +26,22 @@ impl Deref for Roster {
 
     fn deref(&self) -> &Self::Target {
         &self.instances
+    }
+}
+
+impl From<Instances> for Roster {
+    fn from(instances: Instances) -> Self {
+        let mut roster = Self::default();
+        for (instance, record) in instances {
+            roster.insert(instance, record);
+        }
+        roster
+    }
+}
+
+impl From<Roster> for Instances {
+    fn from(roster: Roster) -> Self {
+        roster.instances
     }
 }
 

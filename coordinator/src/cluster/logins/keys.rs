@@ -23,7 +23,7 @@ pub struct KnownKey {
 }
 
 /// All keys, by their users' names and their fingerprints.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Keys(BTreeMap<String, BTreeMap<String, KnownKey>>);
 
 impl Keys {

@@ -95,6 +95,11 @@ impl Logins {
         }
     }
 
+    /// Whether the log that others come from says the same.
+    pub(super) fn are_as(&self, others: &Self) -> bool {
+        (&self.keys, &self.held) == (&others.keys, &others.held)
+    }
+
     fn begin(&mut self, login: &Login) -> Vec<Place> {
         let place = (login.member.clone(), login.account.uid);
         let first = self.next_end_ms.unwrap_or(u64::MAX).min(login.until_ms);

@@ -1,5 +1,6 @@
 //! Figures that have settled: what intervals told, put together, so that one odd interval changes little and chance nothing.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What an interval counts for once another one has told something.
@@ -16,7 +17,7 @@ const ALIKE: f64 = 1.33;
 const FLOOR: f64 = 0.125;
 
 /// What is known of one process.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Intervals that told something.
     told: u32,

@@ -10,6 +10,7 @@
 //! of processes that all compute all the time, nor of those that compute most if they differ, since each may
 //! have come as far as it could by itself.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -56,7 +57,8 @@ pub struct Spell<K> {
 }
 
 /// Why an interval tells nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Silence {
     /// There was too little of it.
     Short,

@@ -16,19 +16,35 @@ use interval::{Silence, Spell, shares};
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::image::{Effort, Efforts};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process of an instance.
 type Process = (InstanceId, i32);
 
 /// What is known of one job.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Works {
     /// What the newest checkpoint says of each instance.
     last: BTreeMap<InstanceId, Efforts>,
+    #[serde(serialize_with = "to_list", deserialize_with = "from_list")]
     figures: BTreeMap<Process, Figure>,
     /// Why the last interval told nothing, if it did not.
     silence: Option<Silence>,
+}
+
+/// Names of JSON's objects are texts alone.
+fn to_list<S: Serializer>(
+    figures: &BTreeMap<Process, Figure>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(figures)
+}
+
+fn from_list<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<Process, Figure>, D::Error> {
+    Vec::deserialize(deserializer).map(|list: Vec<(Process, Figure)>| list.into_iter().collect())
 }
 
 /// Those that compute: parents are daemons and shells that wait for their children.

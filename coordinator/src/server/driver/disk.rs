@@ -2,14 +2,54 @@
 //! coordinator is there: who hears nothing for the time of grace holds its part of the job.
 
 use crate::server::job_logs;
+use crate::server::shortening::{Draft, Outcome};
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use tokio::sync::mpsc as news;
 
+/// What it is asked for.
+#[derive(Debug)]
+pub enum Order {
+    /// To make things durable.
+    Sync(Sync),
+    /// To put a shorter log in the place of the log.
+    Exchange {
+        /// The shorter one.
+        draft: Draft,
+        /// The log.
+        log: Arc<File>,
+        /// Its path.
+        path: PathBuf,
+        /// How long it is.
+        end: u64,
+    },
+}
+
+/// What has come of it.
+#[derive(Debug)]
+pub enum Done {
+    /// All is durable, or perhaps nothing.
+    Synced(io::Result<()>),
+    /// There is another log, or not.
+    Exchanged(Outcome),
+}
+
+impl Order {
+    fn carry_out(self) -> Done {
+        match self {
+            Self::Sync(sync) => Done::Synced(sync.carry_out()),
+            Self::Exchange { draft, log, path, end } => {
+                Done::Exchanged(draft.exchange(&log, &path, end))
+            }
+        }
+    }
+}
+
 /// What is to be durable together.
 #[derive(Debug)]
-pub struct Order {
+pub struct Sync {
     /// Jobs' output, by the jobs' names: an entry may speak of it.
     pub outputs: Vec<(String, Arc<File>)>,
     /// The audit log, where it has new lines: who ordered what an entry decides.
@@ -18,8 +58,8 @@ pub struct Order {
     pub log: Arc<File>,
 }
 
-impl Order {
-    fn sync(self) -> io::Result<()> {
+impl Sync {
+    fn carry_out(self) -> io::Result<()> {
         job_logs::sync(self.outputs);
         if let Some(Err(error)) = self.audit.map(|audit| audit.sync_data()) {
             tracing::error!("failed to write to the audit log: {error}");
@@ -32,8 +72,8 @@ impl Order {
 #[derive(Debug)]
 pub struct Disk<T> {
     orders: mpsc::Sender<Order>,
-    done: news::UnboundedReceiver<io::Result<()>>,
-    finished: Option<io::Result<()>>,
+    done: news::UnboundedReceiver<Done>,
+    finished: Option<Done>,
     waiting: Option<T>,
 }
 
@@ -47,7 +87,7 @@ impl<T> Disk<T> {
         let (tell, done) = news::unbounded_channel();
         std::thread::Builder::new().name("log".into()).spawn(move || {
             while let Ok(order) = ordered.recv() {
-                if tell.send(order.sync()).is_err() {
+                if tell.send(order.carry_out()).is_err() {
                     return;
                 }
             }
@@ -60,7 +100,7 @@ impl<T> Disk<T> {
         self.waiting = Some(waiting);
         if let Err(mpsc::SendError(order)) = self.orders.send(order) {
             // The thread is gone, whatever befell it: what it would have done is done here.
-            self.finished = Some(order.sync());
+            self.finished = Some(order.carry_out());
         }
     }
 
@@ -80,7 +120,7 @@ impl<T> Disk<T> {
     }
 
     /// How it went, once it is done, and what waited for it.
-    pub fn take(&mut self) -> Option<(T, io::Result<()>)> {
+    pub fn take(&mut self) -> Option<(T, Done)> {
         if !self.is_busy() {
             return None;
         }
@@ -93,8 +133,8 @@ impl<T> Disk<T> {
     }
 }
 
-fn ended() -> io::Result<()> {
-    Err(io::Error::other("the thread that makes the log durable has ended"))
+fn ended() -> Done {
+    Done::Synced(Err(io::Error::other("the thread that makes the log durable has ended")))
 }
 
 #[cfg(test)]
@@ -106,17 +146,17 @@ mod tests {
         let mut disk = Disk::start().unwrap();
         assert!(disk.take().is_none());
         let log = Arc::new(tempfile::tempfile().unwrap());
-        disk.begin(
-            Order { outputs: vec![("job".into(), log.clone())], audit: None, log: log.clone() },
-            (),
-        );
+        let outputs = vec![("job".into(), log.clone())];
+        disk.begin(Order::Sync(Sync { outputs, audit: None, log: log.clone() }), ());
         disk.ready().await;
-        assert!(disk.take().unwrap().1.is_ok());
+        assert!(matches!(disk.take(), Some(((), Done::Synced(Ok(()))))));
         assert!(disk.take().is_none());
-        disk.begin(Order { outputs: Vec::new(), audit: Some(log.clone()), log }, ());
+        let sync = Sync { outputs: Vec::new(), audit: Some(log.clone()), log };
+        disk.begin(Order::Sync(sync), ());
         loop {
-            if let Some(((), result)) = disk.take() {
-                return result.unwrap();
+            if let Some(((), done)) = disk.take() {
+                assert!(matches!(done, Done::Synced(Ok(()))));
+                return;
             }
             std::thread::yield_now();
         }
@@ -128,8 +168,8 @@ mod tests {
         // What can't be made durable: a socket (fsync(2), EINVAL).
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let log = Arc::new(File::from(std::os::fd::OwnedFd::from(socket)));
-        disk.begin(Order { outputs: Vec::new(), audit: None, log }, ());
+        disk.begin(Order::Sync(Sync { outputs: Vec::new(), audit: None, log }), ());
         disk.ready().await;
-        assert!(disk.take().unwrap().1.is_err());
+        assert!(matches!(disk.take(), Some(((), Done::Synced(Err(_))))));
     }
 }

@@ -3,12 +3,14 @@
 //! - `order`: in which order, and what waits until an entry is in the log and in a copy of it.
 //! - `disk`: makes the log durable.
 //! - `room`: how full the disk is.
+//! - `shortening`: when the log is made shorter.
 //! - `clients`: commands on the coordinator's own socket.
 
 mod clients;
 mod disk;
 mod order;
 mod room;
+mod shortening;
 
 use super::admission::SharedAdmission;
 use super::audit_log::AuditLog;
@@ -30,6 +32,7 @@ use protocol::service::Service;
 use protocol::task;
 use protocol::transport::{AnswerQueue, Fingerprint, Outbox, OutboxError, Written};
 use room::RoomWatch;
+use shortening::Shortening;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -183,6 +186,7 @@ pub struct Driver {
     pub dmtcp: Calls,
     disk: Disk<order::Written>,
     room: RoomWatch,
+    shortening: Shortening,
 }
 
 impl Driver {
@@ -224,7 +228,13 @@ impl Driver {
             ending: None,
             dmtcp: Calls::default(),
             disk: Disk::start()?,
+            shortening: Shortening::default(),
         })
+    }
+
+    /// One whose log is made shorter whenever it is longer than that.
+    pub fn shortening_above(self, bytes: u64) -> Self {
+        Self { shortening: Shortening::above(bytes), ..self }
     }
 
     /// One that seals what agents show to each other.
@@ -264,6 +274,7 @@ impl Driver {
             if let Some(room) = self.room.look(self.clock.now().nanos).await {
                 self.feed(ClusterEvent::OwnRoom { room });
             }
+            self.shorten_log().await;
             match came {
                 Some(Ok(Some(event))) => {
                     self.take(event);
@@ -362,8 +373,8 @@ impl Driver {
     /// Does what the machine says, until nothing is left to be done.
     fn perform_all(&mut self) {
         while self.ending.is_none() {
-            if let Some((written, result)) = self.disk.take() {
-                self.is_synced(written, result);
+            if let Some((written, done)) = self.disk.take() {
+                self.is_done(written, done);
             }
             if let Some(event) = self.pending.pop_front() {
                 let actions = self.machine.step(self.clock.now(), event);

@@ -79,7 +79,8 @@ impl Driver {
     pub(super) fn go_on(&mut self) {
         while self.ending.is_none() && !self.disk.is_busy() {
             match self.queue.front_mut() {
-                None => return,
+                // Nobody waits for a copy, which would be one of the log as it was.
+                None => return self.exchange_log(),
                 Some(Queued::Act(ClusterAction::Append { .. })) => self.append(),
                 Some(Queued::Act(_)) => {
                     if let Some(Queued::Act(action)) = self.queue.pop_front() {
@@ -134,12 +135,19 @@ impl Driver {
             written.need = Need { register, jobs, ..Need::default() };
         }
         let (outputs, audit) = (self.logs.take_unsynced(), self.audit.take_unsynced());
-        let order = disk::Order { outputs, audit, log: self.journal.file() };
-        self.disk.begin(order, written);
+        let sync = disk::Sync { outputs, audit, log: self.journal.file() };
+        self.disk.begin(disk::Order::Sync(sync), written);
     }
 
     /// What the disk was asked for has been done, or has failed.
-    pub(super) fn is_synced(&mut self, mut written: Written, result: io::Result<()>) {
+    pub(super) fn is_done(&mut self, written: Written, done: disk::Done) {
+        match done {
+            disk::Done::Synced(result) => self.is_synced(written, result),
+            disk::Done::Exchanged(exchanged) => self.is_exchanged(exchanged),
+        }
+    }
+
+    fn is_synced(&mut self, mut written: Written, result: io::Result<()>) {
         if let Err(error) = self.journal.synced(result) {
             return self.not_recorded(written, &error.to_string());
         }

@@ -78,6 +78,11 @@ impl Replication {
         }
     }
 
+    /// The log is another one: every copy of it begins anew.
+    pub fn begin_anew(&mut self) {
+        self.holders.clear();
+    }
+
     /// A connection is gone.
     pub fn gone(&mut self, node: &NodeName) {
         self.holders.remove(node);

@@ -5,7 +5,9 @@ use super::{Happening, MILLI, PEACE, World};
 use crate::machine::Copy;
 use base64::Engine;
 use ckpt_node::Event;
-use coordinator::cluster::{ClusterAction, ClusterEntry, ClusterEvent, ClusterMachine};
+use coordinator::cluster::{
+    ClusterAction, ClusterEntry, ClusterEvent, ClusterMachine, say_the_same, shorten,
+};
 use protocol::cluster::agent::{FromAgent, InstanceReport, ToAgent};
 use protocol::cluster::client::Answer;
 use std::collections::{BTreeSet, VecDeque};
@@ -361,6 +363,7 @@ impl World {
             .iter()
             .map(|entry| serde_json::from_str(&serde_json::to_string(entry).unwrap()).unwrap())
             .collect();
+        let entries = self.shortened(entries);
         let machine = ClusterMachine::recover(
             self.settings.clone(),
             Self::secrets(self.seed ^ self.now),
@@ -370,5 +373,27 @@ impl World {
         );
         self.machine = Some(machine.unwrap());
         self.feed(ClusterEvent::Clock);
+    }
+
+    /// The log as it is where it was made shorter at some moment, and perhaps once more since; sometimes it never was.
+    fn shortened(&self, log: Vec<ClusterEntry>) -> Vec<ClusterEntry> {
+        let chance = (self.seed ^ self.now).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        if chance & 3 == 0 || log.is_empty() {
+            return log;
+        }
+        let cut = (chance >> 8) as usize % log.len();
+        let mut shorter = self.shorter(&log[..=cut]);
+        shorter.extend_from_slice(&log[cut + 1..]);
+        if chance & 3 == 1 {
+            shorter = self.shorter(&shorter);
+        }
+        assert!(say_the_same(self.time(), &log, &shorter).unwrap(), "cut at {cut}: {log:#?}");
+        shorter
+    }
+
+    fn shorter(&self, log: &[ClusterEntry]) -> Vec<ClusterEntry> {
+        let text = |entry: &ClusterEntry| serde_json::to_string(entry).unwrap();
+        let made = shorten(self.time(), log).unwrap();
+        made.iter().map(|entry| serde_json::from_str(&text(entry)).unwrap()).collect()
     }
 }

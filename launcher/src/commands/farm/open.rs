@@ -122,7 +122,10 @@ pub fn begin(folder: &FarmFolder, task: Task) {
 }
 
 pub fn start(context: &Context, arguments: StartArguments) -> Result<(), Failure> {
-    let StartArguments { farm, jobs, checkpoint, cluster, idle } = arguments;
+    let StartArguments { farm, jobs, checkpoint, cluster, idle, unless_stopped } = arguments;
+    if unless_stopped {
+        return Ok(farm::go_on(&find(context, &farm)?)?);
+    }
     if cluster {
         farm::cluster_of(&context.state)?;
     }

@@ -1,6 +1,5 @@
 //! What is done about a farm that nobody runs, while somebody waits for its tasks.
 
-use super::open::NO_TASK;
 use crate::farm::{self, FarmError, FarmFolder};
 use std::time::{Duration, Instant};
 
@@ -47,7 +46,7 @@ impl Patience {
         }
         if !farm::is_stopped(folder) {
             self.idle = None;
-            return farm::begin(folder, NO_TASK);
+            return farm::go_on(folder);
         }
         if !self.told {
             self.told = true;

@@ -40,10 +40,15 @@ const OF_OTHER_STEPS: [&str; 10] = [
 ];
 /// How srun tells that a task has ended with a failure.
 const AN_END: &str = "Exited with exit code";
+/// How long the step of the agents has to say nothing more, once one has ended: srun may tell of an end before it passes on
+/// what was said before that.
+const SETTLES: Duration = Duration::from_millis(500);
+/// And how long that is waited for.
+const LONGEST_SETTLING: Duration = Duration::from_secs(3);
 /// How long members may take to join with the token.
 const TOKEN_VALID_S: u64 = 3600;
 /// Of what the agents' step has said, so many lines are told.
-const LINES: usize = 5;
+const LINES: usize = 12;
 
 /// A child, known by its start: once it was waited for, its number may be another's.
 struct Daemon {
@@ -149,8 +154,23 @@ impl Daemons {
                 std::thread::sleep(LOOK);
                 continue;
             };
+            self.settle();
             let said = self.agents_said();
             return Err(Failure::of(what, format!("{}: {cause}{said}", missing.join(", "))));
+        }
+    }
+
+    /// Waits until the step of the agents has said all that it says of an end.
+    fn settle(&self) {
+        let path = log(&self.folder, "agents");
+        let length = || std::fs::metadata(&path).map_or(0, |found| found.len());
+        let (begin, mut since, mut seen) = (Instant::now(), Instant::now(), length());
+        while since.elapsed() < SETTLES && begin.elapsed() < LONGEST_SETTLING {
+            std::thread::sleep(LOOK);
+            let now = length();
+            if now != seen {
+                (since, seen) = (Instant::now(), now);
+            }
         }
     }
 

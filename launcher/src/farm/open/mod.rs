@@ -20,7 +20,7 @@ mod submission;
 
 pub use ends::Ends;
 pub use gate::Gate;
-pub use reach::{ask, begin, serve, until_gone};
+pub use reach::{ask, begin, go_on, serve, until_gone};
 pub use request::{MAX_REQUEST, Reply, Request, RunningTask, SOCKET};
 pub use spool::{Spool, submit};
 pub use stopped::{is_stopped, note_stop};

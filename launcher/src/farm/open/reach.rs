@@ -2,7 +2,7 @@
 
 use super::gate::Gate;
 use super::request::{Reply, Request, SOCKET};
-use super::stopped::note_start;
+use super::stopped::{is_stopped, note_start};
 use crate::INNER_CALL;
 use crate::cli::FarmSettings;
 use crate::client::link::ShortPath;
@@ -77,12 +77,44 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
+/// Who wants a farm to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// A user, who may have stopped it before.
+    Asked,
+    /// Somebody who waits for its tasks: one that was stopped stays so.
+    Awaited,
+}
+
+/// What has come of starting a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Started {
+    /// There is one.
+    Runs,
+    /// There is none: somebody has stopped the farm.
+    Stopped,
+    /// It has ended at once.
+    Ended,
+}
+
 /// Sees to it that a worker runs the farm and knows of so many tasks.
 ///
 /// # Errors
 /// Where none can be started.
 pub fn begin(folder: &FarmFolder, tasks: u32) -> Result<(), FarmError> {
     note_start(folder)?;
+    reach(folder, tasks, Wish::Asked)
+}
+
+/// Sees to it that a worker runs the farm, unless somebody has stopped that, or does so meanwhile.
+///
+/// # Errors
+/// Where none can be started.
+pub fn go_on(folder: &FarmFolder) -> Result<(), FarmError> {
+    reach(folder, 0, Wish::Awaited)
+}
+
+fn reach(folder: &FarmFolder, tasks: u32, wish: Wish) -> Result<(), FarmError> {
     let since = Instant::now();
     let mut failures = 0;
     while since.elapsed() < LONGEST {
@@ -91,10 +123,13 @@ pub fn begin(folder: &FarmFolder, tasks: u32) -> Result<(), FarmError> {
             Some(Reply::Ending {}) => {}
             Some(_) => return Ok(()),
             None if folder.is_running() => {}
-            None => match start(folder)? {
-                true => continue,
-                false if failures >= TRIES => return Err(not_begun(folder, last_said(folder))),
-                false => failures += 1,
+            None => match start(folder, wish)? {
+                Started::Runs => continue,
+                Started::Stopped => return Ok(()),
+                Started::Ended if failures >= TRIES => {
+                    return Err(not_begun(folder, last_said(folder)));
+                }
+                Started::Ended => failures += 1,
             },
         }
         std::thread::sleep(LOOK);
@@ -106,26 +141,31 @@ fn not_begun(folder: &FarmFolder, reason: String) -> FarmError {
     FarmError::NotBegun { name: folder.name().to_owned(), reason }
 }
 
-/// Starts a worker, unless there is one; whether there is one then.
-fn start(folder: &FarmFolder) -> Result<bool, FarmError> {
-    // Of many that want that at a time, one does it.
+/// Starts a worker, unless there is one.
+fn start(folder: &FarmFolder, wish: Wish) -> Result<Started, FarmError> {
+    // Of many that want that at a time, one does it; and who stops a farm has it while that is noted.
     let _gate = Gate::wait_to_start(folder.path())?;
     if ask(folder, Request::Status {})?.is_some() || folder.is_running() {
-        return Ok(true);
+        return Ok(Started::Runs);
+    }
+    match wish {
+        Wish::Asked => note_start(folder)?,
+        Wish::Awaited if is_stopped(folder) => return Ok(Started::Stopped),
+        Wish::Awaited => {}
     }
     let failed = FarmError::io("start", folder.path());
     let mut guard = spawn(folder).map_err(failed)?;
     let since = Instant::now();
     while since.elapsed() < LONGEST {
         if ask(folder, Request::Status {})?.is_some() {
-            return Ok(true);
+            return Ok(Started::Runs);
         }
         if guard.try_wait().map_err(FarmError::io("start", folder.path()))?.is_some() {
-            return Ok(false);
+            return Ok(Started::Ended);
         }
         std::thread::sleep(LOOK);
     }
-    Ok(false)
+    Ok(Started::Ended)
 }
 
 fn spawn(folder: &FarmFolder) -> io::Result<Child> {

@@ -1,5 +1,6 @@
 //! That somebody has stopped a farm: whoever waits for its tasks leaves it so then.
 
+use super::gate::Gate;
 use crate::farm::{FarmError, FarmFolder};
 use std::fs::{self, File};
 use std::io;
@@ -7,11 +8,13 @@ use std::io;
 /// The file that says so, in the farm's folder.
 const STOPPED: &str = "stopped";
 
-/// Notes that somebody stops the farm.
+/// Notes that somebody stops the farm: who waits for its tasks starts no worker from here on, and has started one already
+/// where it was about to.
 ///
 /// # Errors
 /// Where that can't be written.
 pub fn note_stop(folder: &FarmFolder) -> Result<(), FarmError> {
+    let _gate = Gate::wait_to_start(folder.path())?;
     let path = folder.path().join(STOPPED);
     File::create(&path).map(drop).map_err(FarmError::io("write", path))
 }

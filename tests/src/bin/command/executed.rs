@@ -87,6 +87,7 @@ pub fn resumed(stage: &Stage) -> Result<(), Failure> {
     open.until_runs(task)?;
     stage.output(&["farm", "stop", "f"], "")?.expect(0)?;
     waits.wait_for_error("'ckptd farm start f' goes on")?;
+    stage.output(&["farm", "start", "--unless-stopped", "f"], "")?.expect(0)?;
     std::thread::sleep(Duration::from_secs(1));
     let state = open.state(task)?;
     expect(state["state"] == "queued", || format!("{state}"))?;

@@ -33,6 +33,7 @@ mod streams;
 mod submitted;
 mod terminals;
 mod timeline;
+mod undisturbed;
 mod vain;
 mod workflows;
 
@@ -153,6 +154,7 @@ const CASES: &[(&str, Case)] = &[
     ("archives-in-s3", buckets::there_and_back),
     ("completion-in-s3", buckets::completion),
     ("silent-s3", silent::server),
+    ("between-checkpoints", undisturbed::between_checkpoints),
     ("kept-in-a-folder", kept::in_a_folder),
     ("kept-in-s3", kept::in_s3),
     ("scripts-of-schedulers", schedulers::scripts),

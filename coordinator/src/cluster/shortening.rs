@@ -1,0 +1,142 @@
+//! A log in fewer entries that says the same: of each job what is known of it instead of all that has happened to it, of each
+//! node how it is, of keys and logins those that count.
+//!
+//! Whoever makes a log shorter replaces it only where [`say_the_same`] says so of what was written: from the log alone
+//! everything is rebuilt, and nothing else would tell that something is missing.
+
+use super::RecoverError;
+use super::entry::{ClusterEntry, KnownJob, NEWEST_FORMAT};
+use super::event::Now;
+use super::recover::Recovered;
+use std::collections::BTreeSet;
+
+/// The entries of a shorter log.
+///
+/// # Errors
+/// Where the log was written by a newer ckptd.
+pub fn shorten(now: Now, entries: &[ClusterEntry]) -> Result<Vec<ClusterEntry>, RecoverError> {
+    let recovered = Recovered::read(now, entries.iter().cloned())?;
+    let mut shorter = vec![ClusterEntry::Opened { format: NEWEST_FORMAT }];
+    shorter.extend(rights(now, entries).into_iter().cloned());
+    let (members, ledgers, removed) = recovered.into_parts();
+    shorter.extend(members.entries(now));
+    if !removed.is_empty() {
+        shorter.push(ClusterEntry::JobsRemoved { jobs: removed });
+    }
+    // Behind what is said of nodes and terms, which would change what is known of jobs.
+    let known =
+        ledgers.into_iter().map(|ledger| ClusterEntry::JobKnown(Box::new(KnownJob(ledger))));
+    shorter.extend(known);
+    Ok(shorter)
+}
+
+/// Whether two logs lead to the same.
+///
+/// # Errors
+/// Where one was written by a newer ckptd.
+pub fn say_the_same(
+    now: Now,
+    one: &[ClusterEntry],
+    other: &[ClusterEntry],
+) -> Result<bool, RecoverError> {
+    let read = |entries: &[ClusterEntry]| Recovered::read(now, entries.iter().cloned());
+    Ok(read(one)?.is_as(read(other)?, now))
+}
+
+/// Who is a member, which keys there are and who is logged in, and terms: entries that count, in their order.
+fn rights(now: Now, entries: &[ClusterEntry]) -> Vec<&ClusterEntry> {
+    // What comes later stands for what came before, also where that is over by now.
+    let (mut readmitted, mut logins) = (BTreeSet::new(), BTreeSet::new());
+    let mut kept = Vec::new();
+    for entry in entries.iter().rev() {
+        let counts = match entry {
+            ClusterEntry::NodeReadmitted { node } => readmitted.insert(node),
+            // Keys that had come by that node have gone with it, each time.
+            ClusterEntry::NodeRemoved { .. }
+            | ClusterEntry::KeyAdded { .. }
+            | ClusterEntry::KeyRemoved { .. }
+            | ClusterEntry::TermBegun { .. } => true,
+            ClusterEntry::LoggedIn(login) => {
+                logins.insert((&login.member, login.account.uid)) && login.until_ms > now.unix_ms
+            }
+            ClusterEntry::LoggedOut { member, account } => logins.insert((member, *account)),
+            _ => false,
+        };
+        if counts {
+            kept.push(entry);
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Time;
+    use crate::cluster::Login;
+    use protocol::cluster::NodeName;
+    use protocol::cluster::agent::{JobUser, NodeProfile};
+    use protocol::transport::Fingerprint;
+
+    const NOW: Now = Time { nanos: 0, unix_ms: 1000 };
+
+    fn node(number: u64) -> NodeName {
+        format!("node{number}").parse().unwrap()
+    }
+
+    fn login(number: u64, account: u32, until_ms: u64) -> ClusterEntry {
+        let user = |name: &str| JobUser { uid: account, name: name.to_owned() };
+        ClusterEntry::LoggedIn(Box::new(Login {
+            member: node(number),
+            member_key: Fingerprint::default(),
+            account: user("there"),
+            user: format!("user{account}"),
+            key: "none".to_owned(),
+            until_ms,
+        }))
+    }
+
+    /// One of all that is said of nodes and accounts, by chance.
+    fn entry(chance: u64) -> ClusterEntry {
+        let (what, of) = (chance % 8, chance / 8 % 3);
+        let (on, account) = (chance / 24 % 2 == 0, (chance / 48 % 2) as u32);
+        let node = node(of);
+        match what {
+            0 | 1 => {
+                let profile = serde_json::json!({
+                    "address": "127.0.0.1:1", "slots": chance / 100 % 5, "cores": 1, "speed": null,
+                    "architecture": "", "page_size": 4096, "vdso": "", "memory": 1, "kernel": "",
+                    "allow_root": false,
+                });
+                let profile: NodeProfile = serde_json::from_value(profile).unwrap();
+                ClusterEntry::NodeKnown { node, profile: Box::new(profile) }
+            }
+            2 => ClusterEntry::NodeGone { node, at_ms: 1 },
+            3 => ClusterEntry::NodeLeaves { node, leaves: on },
+            4 => ClusterEntry::NodeDrained { node, on },
+            5 if on => ClusterEntry::NodeRemoved { node },
+            5 => ClusterEntry::NodeReadmitted { node },
+            6 => login(of, account, chance % 2000),
+            _ => ClusterEntry::LoggedOut { member: node, account },
+        }
+    }
+
+    #[test]
+    fn whatever_is_said_of_nodes_and_accounts_is_said_in_fewer_entries() {
+        let mut chance = 1_u64;
+        let mut longest = 0;
+        for length in 0..3000 {
+            let mut log = vec![ClusterEntry::Opened { format: 1 }];
+            for _ in 0..length % 40 {
+                chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                log.push(entry(chance >> 33));
+            }
+            let shorter = shorten(NOW, &log).unwrap();
+            assert!(say_the_same(NOW, &log, &shorter).unwrap(), "{log:#?}\n{shorter:#?}");
+            assert_eq!(shorten(NOW, &shorter).unwrap(), shorter, "{log:#?}");
+            longest = longest.max(shorter.len());
+        }
+        assert!(longest < 35, "{longest}");
+    }
+}

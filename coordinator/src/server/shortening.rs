@@ -1,0 +1,259 @@
+//! Makes the coordinator's log shorter, also while it runs: else it would grow with all that has ever been done, until it takes
+//! minutes to read, or can't be read at all ([`crate::journal::MAX_LOG`]).
+//!
+//! A thread writes a [`Draft`] beside the log, and reads it again: only what leads to the same is taken. What was
+//! appended to the log meanwhile is then brought over, and the draft takes the log's name, while nothing else is written
+//! ([`Draft::exchange`]). Until that is durable, the log is as it was.
+
+use crate::cluster::{ClusterEntry, Now, RecoverError, say_the_same, shorten};
+use crate::journal::{LogError, MAX_LOG, entries, line_of};
+use protocol::durable::sync_folder;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// The draft's name, beside the log.
+const DRAFT: &str = "cluster.log.shorter";
+
+/// Bytes that are copied at a time.
+const PIECE: usize = 256 * 1024;
+
+/// Why a log stays as it is.
+#[derive(Debug, Error)]
+pub enum NotShorter {
+    /// The system refused.
+    #[error("failed to {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Its own text can't be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// What it says is not known here.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// A fault of our own, which is told and does no harm.
+    #[error("the shorter one does not say the same")]
+    Differs,
+}
+
+/// A shorter log beside the log.
+#[derive(Debug)]
+pub struct Draft {
+    file: Arc<File>,
+    path: PathBuf,
+    /// For how much of the log it stands, in bytes.
+    of: u64,
+    /// How long it is itself.
+    length: u64,
+}
+
+/// What has come of an exchange.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The log is the draft, durably.
+    Done {
+        /// The file.
+        file: Arc<File>,
+        /// Its length.
+        length: u64,
+    },
+    /// The log is as it was.
+    Not(NotShorter),
+    /// The draft has the log's name, perhaps not durably: after a loss of power, the log may be as it was.
+    Unsure(io::Error),
+}
+
+impl Draft {
+    /// Writes one for the first `of` bytes of a log; None: it would not be shorter by half.
+    ///
+    /// # Errors
+    /// Where the log can't be read, or the draft can't be written or does not say the same. The log is as it was.
+    pub fn make(log: &File, path: &Path, of: u64, now: Now) -> Result<Option<Self>, NotShorter> {
+        let failed = |action, path: &Path| {
+            let path = path.to_owned();
+            move |source| NotShorter::Io { action, path, source }
+        };
+        let known = read(log, of).map_err(failed("read", path))?;
+        let known = parse(&known)?;
+        let mut text = Vec::new();
+        for entry in shorten(now, &known)? {
+            let line = line_of(&entry).map_err(io::Error::from);
+            text.extend_from_slice(line.map_err(failed("write", path))?.as_bytes());
+        }
+        if text.len() as u64 > of / 2 {
+            return Ok(None);
+        }
+        if !say_the_same(now, &known, &parse(&text)?)? {
+            return Err(NotShorter::Differs);
+        }
+        let path = path.with_file_name(DRAFT);
+        let write = || -> io::Result<File> {
+            // One that was being written when the machine stopped is of no use.
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(true).mode(0o600);
+            drop(options.open(&path)?);
+            let mut file = OpenOptions::new().read(true).append(true).open(&path)?;
+            file.write_all(&text)?;
+            file.sync_data()?;
+            Ok(file)
+        };
+        let file = Arc::new(write().map_err(failed("write", &path))?);
+        Ok(Some(Self { file, path, of, length: text.len() as u64 }))
+    }
+
+    /// Takes the place of the log, whose first `end` bytes are durable. Nothing may be written to it meanwhile, nor afterwards.
+    pub fn exchange(self, log: &File, path: &Path, end: u64) -> Outcome {
+        let Self { file, path: draft, of, length } = self;
+        let bring = || -> io::Result<()> {
+            let mut place = of;
+            while place < end {
+                let size = usize::try_from(end - place).unwrap_or(PIECE).min(PIECE);
+                let mut piece = vec![0; size];
+                log.read_exact_at(&mut piece, place)?;
+                (&*file).write_all(&piece)?;
+                place += size as u64;
+            }
+            file.sync_all()?;
+            std::fs::rename(&draft, path)
+        };
+        if let Err(source) = bring() {
+            let _ = std::fs::remove_file(&draft);
+            return Outcome::Not(NotShorter::Io {
+                action: "replace",
+                path: path.to_owned(),
+                source,
+            });
+        }
+        let folder = path.parent().unwrap_or(Path::new("."));
+        match File::open(folder).and_then(|folder| sync_folder(&folder)) {
+            Ok(()) => Outcome::Done { file, length: length + end.saturating_sub(of) },
+            Err(error) => Outcome::Unsure(error),
+        }
+    }
+}
+
+fn read(log: &File, length: u64) -> io::Result<Vec<u8>> {
+    if length > MAX_LOG {
+        return Err(io::Error::other("it is too long"));
+    }
+    let mut text = vec![0; length as usize];
+    log.read_exact_at(&mut text, 0)?;
+    Ok(text)
+}
+
+fn parse(text: &[u8]) -> Result<Vec<ClusterEntry>, LogError> {
+    Ok(entries(text)?.into_iter().map(|(entry, _)| entry).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Time;
+    use crate::journal::Journal;
+    use protocol::cluster::NodeName;
+
+    const NOW: Now = Time { nanos: 0, unix_ms: 1 };
+
+    fn node(number: u32) -> NodeName {
+        format!("node{number}").parse().unwrap()
+    }
+
+    fn drained(number: u32, on: bool) -> ClusterEntry {
+        ClusterEntry::NodeDrained { node: node(number), on }
+    }
+
+    fn removed(job: u32) -> ClusterEntry {
+        ClusterEntry::JobRemoved { job: format!("job-{job}") }
+    }
+
+    fn open(path: &Path) -> (Journal<ClusterEntry>, Vec<ClusterEntry>) {
+        Journal::open(path, ClusterEntry::Opened { format: 1 }).unwrap()
+    }
+
+    #[test]
+    fn what_comes_meanwhile_is_behind_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.log");
+        let (mut log, _) = open(&path);
+        for number in 0..1000 {
+            log.append(&drained(number % 7, number % 2 == 0)).unwrap();
+        }
+        let draft = Draft::make(&log.file(), &path, log.length(), NOW).unwrap().unwrap();
+        for job in 0..20_000 {
+            log.write(&removed(job)).unwrap();
+        }
+        log.sync().unwrap();
+        let before = open(&path).1;
+        let outcome = draft.exchange(&log.file(), &path, log.length());
+        let Outcome::Done { file, length } = outcome else { panic!("{outcome:?}") };
+        assert!(length < log.length() - 20_000);
+        log.go_on_in(file, length);
+        log.append(&drained(7, true)).unwrap();
+        let (again, mut entries) = open(&path);
+        assert_eq!(again.length(), log.length());
+        assert_eq!(entries.pop(), Some(drained(7, true)));
+        assert!(say_the_same(NOW, &before, &entries).unwrap());
+        assert!(!say_the_same(NOW, &before, &entries[..entries.len() - 1]).unwrap());
+        assert!(!path.with_file_name(DRAFT).exists());
+        // All of that once more.
+        let draft = Draft::make(&log.file(), &path, log.length(), NOW).unwrap().unwrap();
+        let outcome = draft.exchange(&log.file(), &path, log.length());
+        assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+        entries.push(drained(7, true));
+        assert!(say_the_same(NOW, &entries, &open(&path).1).unwrap());
+    }
+
+    #[test]
+    fn what_does_not_become_shorter_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.log");
+        let (mut log, _) = open(&path);
+        for number in 0..100 {
+            log.append(&ClusterEntry::NodeRemoved { node: node(number) }).unwrap();
+        }
+        let before = std::fs::read(&path).unwrap();
+        assert!(Draft::make(&log.file(), &path, log.length(), NOW).unwrap().is_none());
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_draft_of_a_machine_that_stopped_is_of_no_use_and_no_harm() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.log");
+        std::fs::write(path.with_file_name(DRAFT), vec![b'x'; 1 << 20]).unwrap();
+        let (mut log, _) = open(&path);
+        for number in 0..100 {
+            log.append(&drained(1, number % 2 == 0)).unwrap();
+        }
+        let before = open(&path).1;
+        let draft = Draft::make(&log.file(), &path, log.length(), NOW).unwrap().unwrap();
+        let outcome = draft.exchange(&log.file(), &path, log.length());
+        assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+        assert!(say_the_same(NOW, &before, &open(&path).1).unwrap());
+    }
+
+    #[test]
+    fn where_it_can_not_be_exchanged_the_log_is_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.log");
+        let (mut log, _) = open(&path);
+        for number in 0..100 {
+            log.append(&drained(1, number % 2 == 0)).unwrap();
+        }
+        let before = std::fs::read(&path).unwrap();
+        let draft = Draft::make(&log.file(), &path, log.length(), NOW).unwrap().unwrap();
+        std::fs::remove_file(path.with_file_name(DRAFT)).unwrap();
+        let outcome = draft.exchange(&log.file(), &path, log.length());
+        assert!(matches!(outcome, Outcome::Not(_)), "{outcome:?}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+}
