@@ -296,10 +296,16 @@ class Cases(unittest.TestCase):
         begun, out = self.folder / "begun", self.folder / "out"
         with Farm("f", jobs=2, checkpoint=0.5) as farm:
             long = farm.submit(count_on, str(begun), str(out), 1000)
-            until("it has a checkpoint", lambda: self.kept("f") == 1)
+            folder = self.folder / "state" / "farms" / "f"
+            jobs = folder / "jobs"
+            until("it has two checkpoints", lambda: [*jobs.glob("*/checkpoints/[2-9]*/COMMITTED")])
+            # Its task, too, and what takes checkpoints of it: there are no more.
+            for environment in pathlib.Path("/proc").glob("[0-9]*/environ"):
+                with contextlib.suppress(OSError):
+                    if f"CKPTD_FARM={folder}".encode() in environment.read_bytes().split(b"\0"):
+                        os.kill(int(environment.parent.name), signal.SIGKILL)
             for _, pid in self.guards_and_workers("f"):
                 os.kill(pid, signal.SIGKILL)
-            jobs = self.folder / "state" / "farms" / "f" / "jobs"
             for graph in jobs.glob("*/checkpoints/*/graph.json"):
                 graph.write_text("{}")
             short = farm.submit(pow, 2, 3)

@@ -347,7 +347,7 @@ pub fn stuck(stage: &Stage) -> Result<(), Failure> {
     let words = ["farm", "start", "--checkpoint", "0.5", "--idle", "0.05", "f"];
     stage.output(&words, "")?.expect(0)?;
     let waits = Running::start(built.command(&program, &["stuck"]))?;
-    farm.until_kept(1)?;
+    farm.until_kept_twice()?;
     kill_all(stage, "t_server");
     let checkpoints = stage.home.join("state/farms/f/jobs/t1.1-1/checkpoints");
     for checkpoint in own(fs::read_dir(&checkpoints))?.flatten() {

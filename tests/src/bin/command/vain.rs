@@ -6,10 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ckptd_tests::job::Failure;
+use ckptd_tests::processes;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::executed::{kill_farm, lines};
+use super::executed::lines;
 use super::stage::{Stage, expect, own, until};
 use super::submitted::Open;
 
@@ -58,6 +59,20 @@ impl Drop for Unread {
     }
 }
 
+/// Kills all of a farm and its tasks, and nobody who waits for them: no more checkpoints are taken.
+fn kill_all(stage: &Stage) {
+    let waits = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let of_farm = words.iter().position(|word| *word == b"farm");
+        let command = of_farm.and_then(|at| words.get(at + 1));
+        command.is_some_and(|command| [&b"exec"[..], b"wait"].contains(command))
+    };
+    let mut all = processes::marked(&stage.home.display().to_string());
+    all.retain(|pid| !waits(pid));
+    processes::kill(&all);
+}
+
 /// A task that can't be brought back from its checkpoint: whoever waits is told so, also where the farm ends for want of others.
 pub fn stuck(stage: &Stage) -> Result<(), Failure> {
     let open = Open::start(stage, &["--jobs", "2", "--checkpoint", "0.5", "--idle", "0.05"])?;
@@ -67,8 +82,8 @@ pub fn stuck(stage: &Stage) -> Result<(), Failure> {
     let waits = stage.start(&["farm", "wait", "--farm", "f", "--resume", "1"])?;
     let mut each =
         stage.start(&["farm", "wait", "--farm", "f", "--resume", "--each", "--stdin", "1"])?;
-    open.farm.until_kept(1)?;
-    kill_farm(stage);
+    open.farm.until_kept_twice()?;
+    kill_all(stage);
     let checkpoints = stage.home.join("state/farms/f/jobs/t1.1-1/checkpoints");
     for checkpoint in own(fs::read_dir(&checkpoints))?.flatten() {
         own(fs::write(checkpoint.path().join("graph.json"), "{}"))?;
