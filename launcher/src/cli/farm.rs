@@ -71,7 +71,8 @@ Examples:
     /// Run one task on a farm in place of a command: submit it, pass on what it writes, and end with its exit status. For make and
     /// other programs that run commands by themselves.
     ///
-    /// Ctrl-C cancels the task, and so does SIGTERM. After a kill of this command it runs on.
+    /// Ctrl-C cancels the task, and so does SIGTERM. After a kill of this command it runs on. Within a task of the same farm, the
+    /// command is run as part of that task.
     #[command(after_long_help = "\
 Examples:
   ckptd farm exec ./fit --seed 1

@@ -5,6 +5,7 @@ mod logs;
 mod names;
 mod numbers;
 mod open;
+mod outlook;
 mod patience;
 mod register;
 mod report;

@@ -13,7 +13,7 @@ use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -481,11 +481,14 @@ impl FarmFolder {
         self.path.join(RECORD).exists()
     }
 
+    /// Which folder is there under its name; None: there is none.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        fs::metadata(&self.path).ok().map(|found| (found.dev(), found.ino()))
+    }
+
     /// Whether a process runs it.
     pub fn is_running(&self) -> bool {
         // Nothing is made in a folder that may be being removed.
-        let lock = self.path.join(LOCK);
-        let file = OpenOptions::new().write(true).open(&lock);
-        matches!(file.and_then(|file| locked::hold(file, &lock)), Ok(None))
+        locked::is_taken(&self.path.join(LOCK)).unwrap_or(false)
     }
 }

@@ -16,8 +16,18 @@ pub fn take(path: &Path) -> io::Result<Option<Flock<File>>> {
 
 /// Takes the lock of that path, which is this file; None as above.
 pub fn hold(file: File, path: &Path) -> io::Result<Option<Flock<File>>> {
+    hold_as(file, path, FlockArg::LockExclusiveNonblock)
+}
+
+/// Whether a process has taken the lock of that path, or has just removed it. Of many that ask, none takes another one for that.
+pub fn is_taken(path: &Path) -> io::Result<bool> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    Ok(hold_as(file, path, FlockArg::LockSharedNonblock)?.is_none())
+}
+
+fn hold_as(file: File, path: &Path, how: FlockArg) -> io::Result<Option<Flock<File>>> {
     let own = file.metadata()?;
-    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+    let file = match Flock::lock(file, how) {
         Ok(file) => file,
         Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
         Err((_, errno)) => return Err(errno.into()),
@@ -25,4 +35,25 @@ pub fn hold(file: File, path: &Path) -> io::Result<Option<Flock<File>>> {
     // A lock of a file that is not there any more keeps nobody out.
     let is_there = |found: fs::Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
     Ok(fs::metadata(path).is_ok_and(is_there).then_some(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_is_not_taken_for_who_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        assert!(is_taken(&path).is_err());
+        let lock = take(&path).unwrap().unwrap();
+        assert!(is_taken(&path).unwrap());
+        drop(lock);
+        assert!(!is_taken(&path).unwrap());
+        // Another one asks at this moment.
+        let asks = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let _asks = hold_as(asks, &path, FlockArg::LockSharedNonblock).unwrap().unwrap();
+        assert!(!is_taken(&path).unwrap());
+        assert!(take(&path).unwrap().is_none());
+    }
 }

@@ -37,10 +37,10 @@ pub use guard::{Charge, run as guard};
 pub use history::{History, Part, Span, history, reopen};
 pub use journal::{check_results, check_tries};
 pub use open::{
-    Ends, Gate, Reply, Request, RunningTask, Submission, ask, begin, go_on, is_stopped, note_stop,
-    serve, submit, until_gone,
+    Ends, Gate, Reply, Request, RunningTask, Stuck, Submission, ask, begin, go_on, is_stopped,
+    note_stop, serve, submit, until_gone,
 };
-pub use results::{line_of_end, outcome, status, words};
+pub use results::{line_of_end, line_of_stuck, outcome, status, words};
 pub use tasks::{Collected, Tasks, collect};
 pub use template::stem;
 pub use worker::processes::end_left;
@@ -55,9 +55,9 @@ use template::TemplateError;
 use thiserror::Error;
 
 /// In the environment of all that a run starts: the run's folder.
-const MARK: &str = "CKPTD_FARM";
+pub const MARK: &str = "CKPTD_FARM";
 /// In the environment of a task: its number.
-const TASK: &str = "CKPTD_FARM_TASK";
+pub const TASK: &str = "CKPTD_FARM_TASK";
 
 /// Says something on standard error. A terminal that is gone, or a pipe that nobody reads, must not end a run:
 /// `eprintln!` would panic.
@@ -114,6 +114,29 @@ pub enum FarmError {
         "wait for {left} of {name}: nobody runs it, and {left} has not ended; 'ckptd farm start {name}' goes on"
     )]
     Idle {
+        /// The farm.
+        name: String,
+        /// What is waited for.
+        left: String,
+    },
+    /// What somebody waits for can't be brought back.
+    #[error(
+        "wait for {left} of {name}: task {task} can't be brought back from its checkpoint: {reason}; 'ckptd farm stop {name}' \
+         and 'ckptd farm start {name}' try it again, 'ckptd farm cancel --farm {name} {task}' gives it up"
+    )]
+    Stuck {
+        /// The farm.
+        name: String,
+        /// What is waited for.
+        left: String,
+        /// The first one.
+        task: u32,
+        /// Why not.
+        reason: String,
+    },
+    /// Somebody has removed an open farm while somebody waits for it.
+    #[error("wait for {left} of {name}: the farm was removed")]
+    Removed {
         /// The farm.
         name: String,
         /// What is waited for.

@@ -2,6 +2,7 @@
 
 use super::line::Line;
 use super::tasks::Tasks;
+use crate::EXIT_FAILED;
 use ckptd_farm::{Entry, Task, Try, Verdict};
 use serde_json::{Value, json};
 
@@ -34,6 +35,20 @@ pub fn line_of(line: &Line, tasks: &Tasks) -> String {
 /// The line of how a task has ended, and when, as it stands in the results.
 pub fn line_of_end(tried: Try, at_ms: u64, tasks: &Tasks) -> String {
     line_of(&Line::Ended { at_ms, entry: Entry::Ended(tried) }, tasks)
+}
+
+/// A line for a task that could not be brought back, for whoever is told how each ends; `status` is that of whoever waits.
+pub fn line_of_stuck(task: Task, reason: &str, tasks: &Tasks) -> String {
+    let command = tasks.command(task).unwrap_or_default();
+    let value = json!({
+        "task": task.0,
+        "command": String::from_utf8_lossy(&command),
+        "outcome": "stuck",
+        "status": EXIT_FAILED,
+        "signal": null,
+        "reason": reason,
+    });
+    value.to_string() + "\n"
 }
 
 fn of_try(tried: &Try) -> Value {

@@ -16,6 +16,8 @@
 /* The longest answer of a farm, and how long it may take. */
 #define MOST_ANSWER ((size_t)4 << 20)
 #define PATIENCE 10000
+/* The most of its notes about tasks that can't be brought back. */
+#define MOST_NOTES ((size_t)64 << 20)
 /* How often the folder of calls is made that others remove. */
 #define TRIES 100
 
@@ -167,18 +169,48 @@ static void take_answer(const char *text)
         client.servers = (unsigned)jobs;
         pthread_cond_broadcast(&client.changed);
     }
-    for (const char *at = json_first(json_member(status, "stuck")); at != NULL; at = json_next(at)) {
-        long long task = json_number(at);
-        for (struct session *session = client.sessions; session != NULL; session = session->next) {
-            if (session->state == RUNNING && session->task == task)
-                end_session(session, GRPC_SESSION_FAILED, "it can't be brought back from its checkpoint");
-        }
+    pthread_mutex_unlock(&client.lock);
+}
+
+/* Ends a call if its task can't be brought back from its checkpoint: the last note about that counts. */
+static void end_if_stuck(struct session *session, const char *notes)
+{
+    const char *last = NULL;
+    for (const char *line = notes; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (json_number(json_member(line, "task")) == session->task)
+            last = json_member(line, "reason");
+    }
+    if (last == NULL || *last != '"')
+        return;
+    char why[sizeof session->message], *reason = json_string(last);
+    snprintf(why, sizeof why, "it can't be brought back from its checkpoint%s%s", reason == NULL ? "" : ": ",
+             reason == NULL ? "" : reason);
+    free(reason);
+    end_session(session, GRPC_SESSION_FAILED, why);
+}
+
+/* Hears of tasks that can't be brought back: notes of the farm tell, also once nobody runs it. */
+static void take_stuck(void)
+{
+    size_t length;
+    char *path = text_of("%s/stuck", client.farm.folder);
+    char *notes = path == NULL ? NULL : read_whole(path, MOST_NOTES, &length);
+    free(path);
+    if (notes == NULL)
+        return;
+    pthread_mutex_lock(&client.lock);
+    for (struct session *session = client.sessions; session != NULL; session = session->next) {
+        if (session->state == RUNNING)
+            end_if_stuck(session, notes);
     }
     pthread_mutex_unlock(&client.lock);
+    free(notes);
 }
 
 bool ask_farm(void)
 {
+    take_stuck();
     int it = connect_to_farm();
     if (it < 0)
         return false;

@@ -18,7 +18,7 @@ int main(int argc, char **argv)
         CHECK(grpc_get_error(id) == GRPC_COMMUNICATION_FAILED);
         CHECK_ERROR(grpc_call(&wait, 1, &pid), GRPC_COMMUNICATION_FAILED, "failed to write arguments");
     } else if (is_stuck) {
-        CHECK_ERROR(grpc_wait(id), GRPC_SESSION_FAILED, "can't be brought back from its checkpoint");
+        CHECK_ERROR(grpc_wait(id), GRPC_SESSION_FAILED, "can't be brought back from its checkpoint: restart t1.1");
         CHECK(grpc_get_error(id) == GRPC_SESSION_FAILED);
     } else {
         CHECK(grpc_wait(id) == GRPC_NO_ERROR && pid > 0);

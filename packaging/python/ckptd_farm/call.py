@@ -9,10 +9,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from .calls import RAISED, RETURNED, Call
 from .command import forget_safe_path
+from .results import pickled
 
 
 def main() -> int:
@@ -27,7 +26,7 @@ def main() -> int:
     sys.argv = sys.argv[:1]
     try:
         # By name in this block alone: what it returns may be large.
-        kind, written = RETURNED, cloudpickle.dumps(_called(data))
+        kind, written = RETURNED, pickled(_called(data))
     except BaseException as error:  # Also SystemExit: the caller is to hear of it.
         kind, written = RAISED, _raised(error)
     call.end(kind, written)
@@ -47,11 +46,11 @@ def _raised(error: BaseException) -> bytes:
     sys.stderr.write(text)
     bare = error.with_traceback(None)
     try:
-        written: bytes = cloudpickle.dumps((bare, text))
+        written = pickled((bare, text))
         pickle.loads(written)
     except Exception:
         # One that can't be sent, or be made again of its arguments.
-        written = cloudpickle.dumps((RuntimeError(f"{type(error).__qualname__}: {error}"), text))
+        written = pickled((RuntimeError(f"{type(error).__qualname__}: {error}"), text))
     return written
 
 

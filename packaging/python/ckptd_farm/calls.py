@@ -82,6 +82,11 @@ class Call:
         if kind == RETURNED:
             self._file("begun").unlink(missing_ok=True)
 
+    def remove(self) -> None:
+        """Removes all files of it: nobody asks for it any more, and its task has ended."""
+        for ending in ("task", "call", "begun", "withdrawn", "result"):
+            self._file(ending).unlink(missing_ok=True)
+
     def forget_result(self) -> None:
         """It is run again: what it has raised before is no result."""
         self._file("result").unlink(missing_ok=True)

@@ -200,8 +200,9 @@ class Farm(Executor):
                 self._pending.pop(future.task, None)
                 self._ends.forget(future.task)
         cancelled = [future for future in withdrawn if future._notify_cancel()]
-        if withdrawn:
-            self._cancel(withdrawn)
+        if withdrawn and self._cancel(withdrawn) and self._is_temporary:
+            for future in withdrawn:
+                future._call.remove()
         return bool(cancelled)
 
     def _kill(self, future: FarmFuture[Any]) -> bool:
@@ -227,8 +228,12 @@ class Farm(Executor):
             return
         try:
             result = future._call.result()
+            if self._is_temporary and line["outcome"] != "stuck":
+                # No other session asks for it.
+                future._call.remove()
             if result is None:
-                raise TaskFailed(line["task"], line["outcome"], line["status"], line["signal"], _tail(future.stderr))
+                ended = (line["task"], line["outcome"], line["status"], line["signal"])
+                raise TaskFailed(*ended, _tail(future.stderr), line.get("reason"))
             kind, data = result
             if kind == RETURNED:
                 future.set_result(pickle.loads(data))

@@ -104,13 +104,15 @@ class Cases(unittest.TestCase):
 
     def test_many_small_calls(self):
         with Farm(jobs=4) as farm:
-            futures = [farm.submit(pow, number, 2) for number in range(100)]
-            squares = list(farm.map(lambda number: number * number, range(100)))
+            futures = [farm.submit(pow, number, 2) for number in range(40)]
+            squares = list(farm.map(lambda number: number * number, range(40)))
             self.assertEqual([future.result() for future in futures], squares)
-            self.assertEqual(squares, [number * number for number in range(100)])
+            self.assertEqual(squares, [number * number for number in range(40)])
             folder = farm.results.parent
             self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
             self.assertEqual((folder / "python").stat().st_mode & 0o777, 0o700)
+            # Nobody asks for these calls again.
+            self.assertEqual([path.name for path in (folder / "python").iterdir()], ["sessions"])
             name = farm.name
         self.assertFalse(folder.exists())
         self.assertEqual(self.guards_and_workers(name), [])
@@ -277,7 +279,9 @@ class Cases(unittest.TestCase):
             with self.assertLogs("ckptd_farm", "WARNING") as said:
                 self.ckptd("farm", "stop", "f")
                 far = how_far(out)
-                time.sleep(4)
+                until("it is told", lambda: said.output)
+                # It would have been begun by then.
+                time.sleep(1)
             self.assertIn("'ckptd farm start f' goes on", said.output[0])
             self.assertEqual(self.guards_and_workers("f"), [])
             self.assertFalse(long.done())
@@ -286,6 +290,31 @@ class Cases(unittest.TestCase):
             self.assertEqual(long.result(LIMIT), sum(range(60)))
             self.assertEqual(count(begun), 1)
             self.assertTrue(self.status("f")["tasks"][0]["restored"])
+
+    def test_task_that_cannot_be_brought_back(self):
+        """It is told of, and others are not affected; a session that goes on with it waits for it again."""
+        begun, out = self.folder / "begun", self.folder / "out"
+        with Farm("f", jobs=2, checkpoint=0.5) as farm:
+            long = farm.submit(count_on, str(begun), str(out), 1000)
+            folder = self.folder / "state" / "farms" / "f"
+            jobs = folder / "jobs"
+            until("it has two checkpoints", lambda: [*jobs.glob("*/checkpoints/[2-9]*/COMMITTED")])
+            # Its task, too, and what takes checkpoints of it: there are no more.
+            for environment in pathlib.Path("/proc").glob("[0-9]*/environ"):
+                with contextlib.suppress(OSError):
+                    if f"CKPTD_FARM={folder}".encode() in environment.read_bytes().split(b"\0"):
+                        os.kill(int(environment.parent.name), signal.SIGKILL)
+            for _, pid in self.guards_and_workers("f"):
+                os.kill(pid, signal.SIGKILL)
+            for graph in jobs.glob("*/checkpoints/*/graph.json"):
+                graph.write_text("{}")
+            short = farm.submit(pow, 2, 3)
+            self.assertEqual(short.result(LIMIT), 8)
+            error = long.exception(LIMIT)
+            self.assertEqual((error.outcome, error.status), ("stuck", 125))
+            self.assertRegex(str(error), "task 1 can't be brought back from its checkpoint: restart t1.1")
+        self.ckptd("farm", "stop", "f")
+        self.ckptd("farm", "cancel", "--farm", "f", "1")
 
     def test_resumed_session(self):
         """A script that is killed is run again: what has ended is handed out, what runs is waited for."""
@@ -305,6 +334,9 @@ class Cases(unittest.TestCase):
                     with open(path, "a") as file:
                         file.write(".")
 
+                class Late(LookupError):
+                    pass
+
                 def call(wish, scale=1):
                     # In each process, such a set has another order.
                     assert wish.names[0] in {"a", "b", "c", "d", "e"}
@@ -313,13 +345,18 @@ class Cases(unittest.TestCase):
                         while not os.path.exists("end"):
                             time.sleep(0.02)
                     if wish.number == 2 and not os.path.exists("end"):
-                        raise LookupError("not yet")
+                        raise Late("not yet")
+                    if wish.number == 4:
+                        return wish
                     return wish.number * scale
 
                 with Farm("s", jobs=2, checkpoint=20, idle=90, resume=True, retry_failed=len(sys.argv) > 1) as farm:
                     futures = [farm.submit(call, Wish(number), scale=10) for number in range(5)]
                     note("submitted")
-                    print([future.exception() or future.result() for future in futures])
+                    ended = [future.exception() or future.result() for future in futures]
+                    assert isinstance(ended[2], Late) or ended[2] == 20, type(ended[2])
+                    ended[4] = ended[4] == Wish(4)
+                    print(ended)
                 """
             )
         )
@@ -333,10 +370,10 @@ class Cases(unittest.TestCase):
         script.write_text("# Another line.\n" + script.read_text())
         note(self.folder / "end")
         again = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, timeout=LIMIT)
-        self.assertEqual(again.stdout, "[0, 10, LookupError('not yet'), 30, 40]\n", again.stderr)
+        self.assertEqual(again.stdout, "[0, 10, Late('not yet'), 30, True]\n", again.stderr)
         self.assertEqual([count(self.folder / f"begun{number}") for number in range(5)], [1] * 5)
         again = subprocess.run([*words, "retry"], cwd=self.folder, capture_output=True, text=True, timeout=LIMIT)
-        self.assertEqual(again.stdout, "[0, 10, 20, 30, 40]\n", again.stderr)
+        self.assertEqual(again.stdout, "[0, 10, 20, 30, True]\n", again.stderr)
         self.assertEqual([count(self.folder / f"begun{number}") for number in range(5)], [1, 1, 2, 1, 1])
 
     def test_refusals(self):
@@ -376,6 +413,13 @@ class Cases(unittest.TestCase):
             with self.assertRaises(ZeroDivisionError):
                 joblib.Parallel()(joblib.delayed(divmod)(1, number) for number in (1, 0))
         self.assertTrue(self.status("j")["tasks"])
+
+
+def load_tests(_loader, tests, _pattern):
+    """All of them, or those of a part: with `CKPTD_TESTS_PART=1/4` each fourth, from the second one on."""
+    part, parts = map(int, os.environ.get("CKPTD_TESTS_PART", "0/1").split("/"))
+    cases = [case for suite in tests for case in suite]
+    return unittest.TestSuite(cases[part::parts])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ use crate::farm::{
 use crate::{EXIT_FAILED, INNER_CALL};
 use ckptd_farm::{Event, Limits, Task};
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// How long a farm waits for tasks where nothing else is said.
@@ -100,6 +101,17 @@ pub fn add(context: &Context, arguments: SubmitArguments) -> Result<(FarmFolder,
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Whether this process is a task of that farm, or of one's making.
+pub fn is_within(context: &Context, name: &str) -> bool {
+    let (Some(folder), Some(_task)) = (std::env::var_os(farm::MARK), std::env::var_os(farm::TASK))
+    else {
+        return false;
+    };
+    let Ok(found) = find(context, name) else { return false };
+    let own = std::fs::metadata(folder).map(|own| (own.dev(), own.ino()));
+    own.is_ok_and(|own| found.identity() == Some(own))
 }
 
 /// Sees to it that a farm runs that task.

@@ -1,6 +1,7 @@
 //! `ckptd farm wait`.
 
 use super::numbers::Numbers;
+use super::outlook::Outlook;
 use super::patience::Patience;
 use super::{Context, open, print};
 use crate::cli::WaitArguments;
@@ -29,6 +30,8 @@ pub fn perform(context: &Context, arguments: &WaitArguments) -> Result<u8, Failu
         wants_more: true,
         wrong: 0,
         last: None,
+        outlook: Outlook::of(&folder),
+        stuck: None,
         folder,
     };
     let mut numbers = stdin.then(Numbers::of_stdin).transpose()?;
@@ -41,6 +44,8 @@ pub fn perform(context: &Context, arguments: &WaitArguments) -> Result<u8, Failu
         // What has ended before it was seen that nobody runs the farm is read after that.
         let is_running = wait.folder.is_running();
         wait.take_ends()?;
+        let is_more = numbers.as_ref().is_some_and(|numbers| !numbers.is_over());
+        wait.take_stuck(is_more)?;
         if *each && nobody_reads() {
             return Err(Failure::Output(io::ErrorKind::BrokenPipe.into()));
         }
@@ -53,7 +58,7 @@ pub fn perform(context: &Context, arguments: &WaitArguments) -> Result<u8, Failu
                 let more = numbers.wait((!is_done).then_some(LOOK))?;
                 wait.want(context, &more)?;
             }
-            _ if is_done => return Ok(wait.status(wanted.len() == 1 && !stdin)),
+            _ if is_done => return wait.status(wanted.len() == 1 && !stdin),
             _ => std::thread::sleep(LOOK),
         }
     }
@@ -81,6 +86,9 @@ struct Wait {
     /// How many have not ended right.
     wrong: usize,
     last: Option<Verdict>,
+    outlook: Outlook,
+    /// What to say at the end of those that were told of and could not be brought back.
+    stuck: Option<FarmError>,
 }
 
 impl Wait {
@@ -121,20 +129,57 @@ impl Wait {
         if lines.is_empty() { Ok(()) } else { print(&lines) }
     }
 
+    /// Takes note of what could not be brought back: its end does not come by itself. Others are waited for first; `is_more`:
+    /// those that are not known yet, too.
+    fn take_stuck(&mut self, is_more: bool) -> Result<(), Failure> {
+        if self.left.is_empty() {
+            return Ok(());
+        }
+        self.outlook.look(|| name_of(&self.left))?;
+        let Some(tasks) = &self.tasks else {
+            let first = self.left.first().filter(|_| !is_more);
+            let first = first.filter(|_| self.outlook.are_stuck(&self.left));
+            return match first {
+                Some(first) => Err(self.outlook.failure(*first, name_of(&self.left)).into()),
+                None => Ok(()),
+            };
+        };
+        let stuck: Vec<Task> = self.outlook.among(&self.left).collect();
+        let mut lines = String::new();
+        for task in stuck {
+            self.left.remove(&task);
+            let reason = self.outlook.why(task).unwrap_or_default();
+            lines.push_str(&farm::line_of_stuck(task, reason, tasks));
+            let failure = || self.outlook.failure(task, format!("task {}", task.0));
+            self.stuck.get_or_insert_with(failure);
+        }
+        if lines.is_empty() { Ok(()) } else { print(&lines) }
+    }
+
     /// Names what has not ended.
     fn left(&self) -> String {
-        let first = self.left.first().map_or(0, |task| task.0);
-        match self.left.len() {
-            1 => format!("task {first}"),
-            more => format!("task {first} and {} more", more.saturating_sub(1)),
-        }
+        name_of(&self.left)
     }
 
     /// `of_one`: that of the one task.
-    fn status(&self, of_one: bool) -> u8 {
-        match self.last {
+    ///
+    /// # Errors
+    /// Where some could not be brought back.
+    fn status(self, of_one: bool) -> Result<u8, Failure> {
+        if let Some(failure) = self.stuck {
+            return Err(failure.into());
+        }
+        Ok(match self.last {
             Some(verdict) if of_one => farm::status(verdict),
             _ => u8::try_from(self.wrong.min(MOST_COUNTED + 1)).unwrap_or(u8::MAX),
-        }
+        })
+    }
+}
+
+fn name_of(tasks: &BTreeSet<Task>) -> String {
+    let first = tasks.first().map_or(0, |task| task.0);
+    match tasks.len() {
+        1 => format!("task {first}"),
+        more => format!("task {first} and {} more", more.saturating_sub(1)),
     }
 }

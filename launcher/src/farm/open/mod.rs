@@ -7,6 +7,7 @@
 //! - `reach`: asking it, and starting it where there is none.
 //! - `ends`: what has ended, by a journal that grows.
 //! - `stopped`: that somebody has stopped it.
+//! - `stuck`: tasks that could not be brought back, and why.
 
 mod ends;
 mod gate;
@@ -14,6 +15,7 @@ mod reach;
 mod request;
 mod spool;
 mod stopped;
+mod stuck;
 mod submission;
 
 pub use ends::Ends;
@@ -22,4 +24,5 @@ pub use reach::{ask, begin, go_on, serve, until_gone};
 pub use request::{MAX_REQUEST, Reply, Request, RunningTask, SOCKET};
 pub use spool::{Spool, submit};
 pub use stopped::{is_stopped, note_stop};
+pub use stuck::{Stuck, forget_stuck, note_loose, note_stuck};
 pub use submission::Submission;

@@ -4,7 +4,7 @@ use super::hosts::Hosts;
 use super::visitors::{no_room, refusal};
 use super::{machine_settings, processes};
 use crate::farm::journal::Recorder;
-use crate::farm::open::Gate;
+use crate::farm::open::{Gate, note_loose};
 use crate::farm::{FarmError, FarmFolder};
 use ckptd_farm::{Action, Event, Farm, Settings, Task};
 use std::time::Duration;
@@ -61,5 +61,8 @@ pub fn change_apart(folder: &FarmFolder, task: Task, event: Event) -> Result<(),
         hosts.forget(task, attempt);
     }
     hosts.finish();
+    if refused.is_none() {
+        note_loose(folder, task)?;
+    }
     refused.map_or(Ok(()), Err)
 }

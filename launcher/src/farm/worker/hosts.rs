@@ -123,7 +123,7 @@ impl Worker {
             }
             Some(Came::Stuck(reason)) => {
                 self.progress.say(&format!("task {} could not be kept running: {reason}", task.0));
-                self.feed(Event::NotRestored(task));
+                self.not_restored(task, &reason);
             }
             Some(Came::Asked) => {
                 let way = "'ckptd farm cancel' or 'ckptd farm stop' ends it for good";

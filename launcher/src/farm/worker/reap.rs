@@ -74,7 +74,7 @@ impl Worker {
                 let way = format!("'{way} {}' shows why", folder.display());
                 self.progress
                     .say(&format!("task {} could not be brought back: {reason}; {way}", task.0));
-                self.feed(Event::NotRestored(task));
+                self.not_restored(task, &reason);
             }
         }
     }

@@ -6,7 +6,9 @@
 use super::{Message, Worker, slots};
 use crate::client::link::ShortPath;
 use crate::farm::FarmError;
-use crate::farm::open::{Gate, MAX_REQUEST, Reply, Request, RunningTask, SOCKET};
+use crate::farm::open::{
+    Gate, MAX_REQUEST, Reply, Request, RunningTask, SOCKET, forget_stuck, note_loose, note_stuck,
+};
 use ckptd_farm::{Event, Stage, Task};
 use nix::sys::signal::Signal;
 use protocol::frame;
@@ -54,6 +56,8 @@ impl Worker {
     /// Makes the socket, of an open farm. The caller has its lock: one that is there is a dead worker's.
     pub(super) fn receive(&mut self) -> Result<Option<Receiver<ClientEvent>>, FarmError> {
         let Some(open) = self.folder.record().open else { return Ok(None) };
+        // Before anybody can ask for another try.
+        forget_stuck(&self.folder)?;
         let path = self.folder.path().join(SOCKET);
         // Nobody else gets at it before its mode is set: the folder is 0700.
         let socket = CommandSocket::bind(ShortPath::of(&path).as_ref(), Audience::Owner)
@@ -151,6 +155,18 @@ impl Worker {
         self.take_more(last)
     }
 
+    /// A task could not be brought back; whoever waits for it is to know why.
+    pub(super) fn not_restored(&mut self, task: Task, reason: &str) {
+        self.feed(Event::NotRestored(task));
+        let is_stuck = self.farm.stage(task) == Stage::Stuck && !self.farm.is_ending();
+        if self.visitors.is_some() && is_stuck {
+            let reason = reason.trim_start_matches("failed to ");
+            if let Err(error) = note_stuck(&self.folder, task, reason) {
+                self.progress.warn(&format!("failed to {error}"));
+            }
+        }
+    }
+
     fn change(&mut self, task: Task, event: Event) -> Reply {
         if self.farm.stage(task) == Stage::Unknown {
             if let Ok(Some(gate)) = Gate::of(self.folder.path()) {
@@ -168,7 +184,11 @@ impl Worker {
                 Reply::Refused { reason: no_room(self.folder.name(), task) }
             }
             None => {
+                let was_stuck = self.farm.stage(task) == Stage::Stuck;
                 self.feed(event);
+                if let (true, Err(error)) = (was_stuck, note_loose(&self.folder, task)) {
+                    self.progress.warn(&format!("failed to {error}"));
+                }
                 match self.recordable {
                     true => Reply::Done {},
                     false => {

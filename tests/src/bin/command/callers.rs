@@ -14,11 +14,16 @@ use super::stage::{Running, Stage, expect, own, until};
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging");
 /// What tests/install installs for this.
 const ENVIRONMENT: &str = "/var/cache/ckptd-tests/farm";
-/// How long the tests of the package may take.
+/// In how many parts the tests of the package run at a time.
+const PARTS: usize = 4;
+/// How long they may take.
 const LIMIT: &str = "400";
 /// Words that a shell would change, and a status.
 const ODD: &str = "SHELL = ckptd\n.SHELLFLAGS = farm exec --farm build -- /bin/sh -ec\n\
                    all:\n\t@printf '%s|' \"a  b\" 'c\"d' \"$${HOME##*/}\" \\\n\t\t'$$x\\' > odd; echo told; exit 4\n";
+/// A make that calls another one, whose recipes and shells are tasks, too.
+const NESTED: &str = "all: sub.a sub.b\n\t@echo all\nsub.a sub.b:\n\t@$(MAKE) --no-print-directory -f nested.mk $(@:sub.%=%)\n\
+                      a b:\n\t@echo \"$@ $(shell echo in) $$CKPTD_FARM_TASK\" > $@\n";
 const SNAKEFILE: &str = r#"
 rule all:
     input: "total"
@@ -92,8 +97,28 @@ pub fn make(stage: &Stage) -> Result<(), Failure> {
     let written = own(fs::read_to_string(stage.home.join("odd")))?;
     let home = stage.home.file_name().unwrap_or_default().to_string_lossy();
     expect(written == format!("a  b|c\"d|{home}|$x\\|"), || written.clone())?;
+    nested_make(stage)?;
     stage.output(&["farm", "stop", "build"], "")?.expect(0)?;
     stage.expect_gone()
+}
+
+/// A make within a recipe has its own recipes run within that task: with one slot, each would wait for the other.
+fn nested_make(stage: &Stage) -> Result<(), Failure> {
+    own(fs::write(stage.home.join("nested.mk"), NESTED))?;
+    stage.output(&["farm", "start", "--jobs", "1", "nested"], "")?.expect(0)?;
+    let flags = ".SHELLFLAGS=farm exec --farm nested -- /bin/sh -c";
+    let words = ["make", "-j", "4", "-f", "nested.mk", "SHELL=ckptd", flags];
+    let made = Running::start(program(stage, &words, &[])?)?.finish()?.expect(0)?;
+    expect(made.out == "all\n", || format!("{made:?}"))?;
+    let read = |name| fs::read_to_string(stage.home.join(name)).unwrap_or_default();
+    let (one, other) = (read("a"), read("b"));
+    let numbers = (one.strip_prefix("a in "), other.strip_prefix("b in "));
+    let are_right = matches!(numbers, (Some(one), Some(other)) if one != other);
+    expect(are_right, || format!("{one:?}, {other:?}: {made:?}"))?;
+    expect(tasks(stage, "nested")? == 3, || {
+        "not as many tasks as recipes of the first".to_owned()
+    })?;
+    stage.output(&["farm", "stop", "nested"], "")?.expect(0).map(drop)
 }
 
 /// Jobs are tasks, which go on from their checkpoints where the farm was killed.
@@ -171,12 +196,22 @@ pub fn python(stage: &Stage) -> Result<(), Failure> {
     let python = format!("{ENVIRONMENT}/bin/python");
     let folder = package.join("tests").display().to_string();
     let words = ["timeout", LIMIT, &python, "-m", "unittest", "discover", "--verbose", &folder];
-    let mut command = program(stage, &words, &[])?;
-    command.env("PYTHONPATH", &package).env("PYTHONDONTWRITEBYTECODE", "1");
-    let mut running = Running::start(command)?;
-    // They take longer than a single command.
-    own(running.child.wait())?;
-    let ended = running.finish()?;
-    expect(ended.status.success() && ended.err.contains("OK"), || ended.err.clone())?;
+    // Most of them wait most of the time.
+    let start = |part| {
+        let mut command = program(stage, &words, &[])?;
+        command.env("PYTHONPATH", &package).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("CKPTD_TESTS_PART", format!("{part}/{PARTS}"));
+        Running::start(command)
+    };
+    let all: Vec<Running> = (0..PARTS).map(start).collect::<Result<_, _>>()?;
+    for mut running in all {
+        // They take longer than a single command.
+        own(running.child.wait())?;
+        let ended = running.finish()?;
+        let is_right = ended.status.success()
+            && ended.err.contains("OK")
+            && !ended.err.contains("Ran 0 tests");
+        expect(is_right, || ended.err.clone())?;
+    }
     stage.expect_gone()
 }

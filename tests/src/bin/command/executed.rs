@@ -14,7 +14,7 @@ use super::stage::{Running, Stage, expect, own, until};
 use super::submitted::Open;
 
 /// Lines of JSON, by their tasks.
-fn lines(text: &str) -> Result<BTreeMap<u64, Value>, Failure> {
+pub fn lines(text: &str) -> Result<BTreeMap<u64, Value>, Failure> {
     let parse = |line: &str| -> Option<(u64, Value)> {
         let value: Value = serde_json::from_str(line).ok()?;
         Some((value["task"].as_u64()?, value))

@@ -87,6 +87,15 @@ impl<'a> Farm<'a> {
         until(text, || self.read(name).is_ok_and(|written| written.contains(text)))
     }
 
+    /// Waits until the first task has had two checkpoints: then one is in the log of its job, too.
+    pub fn until_kept_twice(&self) -> Result<(), Failure> {
+        let folder = self.stage.home.join("state/farms/f/jobs/t1.1-1/checkpoints");
+        until("there is a second checkpoint", || {
+            let all = fs::read_dir(&folder).into_iter().flatten().flatten();
+            { all }.any(|one| one.file_name() != "1" && one.path().join("COMMITTED").exists())
+        })
+    }
+
     /// Waits until checkpoints of so many tasks are committed.
     pub fn until_kept(&self, number: usize) -> Result<(), Failure> {
         let jobs = self.stage.home.join("state/farms/f/jobs");

@@ -142,31 +142,31 @@ pub fn works(stage: &Stage) -> Result<(), Failure> {
     Built::new(stage, &[])?.run_all()
 }
 
-/// The same with the compiler's sanitizers, where it has them.
+/// The same with the compiler's sanitizers, where it has them; at the same time, since all of them wait most of the time.
 pub fn sanitized(stage: &Stage) -> Result<(), Failure> {
-    let probe = stage.home.join("probe.c");
-    own(fs::write(&probe, "int main(void) { return 0; }\n"))?;
-    for (name, flags) in [
-        ("address", &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"][..]),
+    const ALL: [(&str, &[&str]); 2] = [
+        ("address", &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]),
         ("thread", &["-fsanitize=thread"]),
-    ] {
-        let program = stage.home.join("probe");
-        let mut command = Command::new("cc");
-        command.args(flags).arg("-o").arg(&program).arg(&probe);
-        let has = own(command.output())?.status.success();
-        if !(has && own(Command::new(&program).output())?.status.success()) {
-            println!("     the compiler has no sanitizer {name} that runs here");
-            continue;
-        }
-        Built::new(stage, flags)?.run_all()?;
-        own(fs::remove_dir_all(stage.home.join("objects")))?;
-        own(fs::remove_dir_all(stage.home.join("functions")))?;
-        for tries in ["tries.1", "tries.2"] {
-            own(fs::remove_file(stage.home.join(tries)))?;
-        }
-        stage.output(&["farm", "rm", "f"], "")?.expect(0)?;
+    ];
+    std::thread::scope(|scope| {
+        let all = ALL.map(|(name, flags)| scope.spawn(move || sanitized_by(stage, name, flags)));
+        let over = || Failure("its thread has panicked".to_owned());
+        all.into_iter().try_for_each(|one| one.join().map_err(|_| over())?)
+    })
+}
+
+fn sanitized_by(stage: &Stage, name: &str, flags: &[&str]) -> Result<(), Failure> {
+    let stage = Stage::new(stage.ckptd(), stage.account, &stage.home.join(name))?;
+    let (probe, program) = (stage.home.join("probe.c"), stage.home.join("probe"));
+    own(fs::write(&probe, "int main(void) { return 0; }\n"))?;
+    let mut command = Command::new("cc");
+    command.args(flags).arg("-o").arg(&program).arg(&probe);
+    let has = own(command.output())?.status.success();
+    if !(has && own(Command::new(&program).output())?.status.success()) {
+        println!("     the compiler has no sanitizer {name} that runs here");
+        return Ok(());
     }
-    Ok(())
+    Built::new(&stage, flags)?.run_all()
 }
 
 /// The processes of the case whose command lines have this in them.
@@ -343,9 +343,11 @@ pub fn stuck(stage: &Stage) -> Result<(), Failure> {
     built.register_tests()?;
     let program = built.link("farmless", &[library().join("tests/farmless.c")])?;
     let farm = Farm::new(stage)?;
-    stage.output(&["farm", "start", "--checkpoint", "0.5", "f"], "")?.expect(0)?;
+    // One that ends at once for want of others.
+    let words = ["farm", "start", "--checkpoint", "0.5", "--idle", "0.05", "f"];
+    stage.output(&words, "")?.expect(0)?;
     let waits = Running::start(built.command(&program, &["stuck"]))?;
-    farm.until_kept(1)?;
+    farm.until_kept_twice()?;
     kill_all(stage, "t_server");
     let checkpoints = stage.home.join("state/farms/f/jobs/t1.1-1/checkpoints");
     for checkpoint in own(fs::read_dir(&checkpoints))?.flatten() {

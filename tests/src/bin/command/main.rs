@@ -34,6 +34,7 @@ mod submitted;
 mod terminals;
 mod timeline;
 mod undisturbed;
+mod vain;
 mod workflows;
 
 use std::process::ExitCode;
@@ -126,6 +127,11 @@ const CASES: &[(&str, Case)] = &[
     ("farm-waited-for-and-killed", executed::resumed),
     ("farm-executed", executed::exactly),
     ("farm-executed-and-killed", executed::killed),
+    ("farm-executed-in-vain", vain::stuck),
+    ("farm-executed-unread", vain::unread),
+    ("farm-executed-in-tries", vain::tries),
+    ("farm-executed-and-stopped", vain::stopped),
+    ("farm-executed-within", vain::nested),
     ("farm-make", callers::make),
     ("farm-snakemake", callers::snakemake),
     ("farm-python", callers::python),
