@@ -253,12 +253,20 @@ impl Session {
     /// As [`Session::hold`], without waiting: `failed` is called where that fails, on the session's thread. What is told
     /// after it is done after it.
     pub fn tell_hold(&self, failed: impl FnOnce(&SessionError) + Send + 'static) {
-        self.tell(move |tracer| drop(tracer.hold().map_err(|error| failed(&error.into()))));
+        self.tell(move |tracer| {
+            if let Err(error) = tracer.hold() {
+                failed(&error.into());
+            }
+        });
     }
 
     /// As [`Session::release`], likewise.
     pub fn tell_release(&self, failed: impl FnOnce(&SessionError) + Send + 'static) {
-        self.tell(move |tracer| drop(tracer.release().map_err(|error| failed(&error.into()))));
+        self.tell(move |tracer| {
+            if let Err(error) = tracer.release() {
+                failed(&error.into());
+            }
+        });
     }
 
     /// Ends every process of the instance without letting one of them run on, and the init. Blocks until
