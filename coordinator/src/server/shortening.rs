@@ -79,7 +79,7 @@ pub enum Outcome {
 }
 
 impl Draft {
-    /// Writes one for the first `of` bytes of a log; None: it would not be shorter by half.
+    /// Writes one for the first `of` bytes of a log; None: it would hardly be shorter.
     ///
     /// # Errors
     /// Where the log can't be read, or the draft can't be written or does not say the same. The log is as it was.
@@ -96,7 +96,7 @@ impl Draft {
             let line = line_of(&entry).map_err(io::Error::from);
             text.extend_from_slice(line.map_err(failed("write", path))?.as_bytes());
         }
-        if text.len() as u64 > of / 2 {
+        if text.len() as u64 > of / 8 * 7 {
             return Ok(None);
         }
         if !say_the_same(now, &known, &parse(&text)?)? {
