@@ -15,18 +15,15 @@ int main(int argc, char **argv)
 	enum { PAIRS = 3, CLOSED = 1 };
 	conform_start(argc, argv);
 	int masters[PAIRS], slaves[PAIRS];
-	char names[PAIRS][64], bytes[8];
-	for (int i = 0; i < PAIRS; i++) {
+	char bytes[8];
+	for (int i = 0; i < PAIRS; i++)
 		masters[i] = make(&slaves[i]);
-		snprintf(names[i], sizeof names[i], "%s", ptsname(masters[i]));
-	}
 	BUILD(close(masters[CLOSED]));
 	conform_ready();
 	conform_wait();
 	for (int i = 0; i < PAIRS; i++) {
 		if (i == CLOSED)
 			continue;
-		EXPECT_TEXT("name of a terminal", ptsname(masters[i]), names[i]);
 		conform_write_all(masters[i], "typed\n", 6);
 		EXPECT("what was typed", read(slaves[i], bytes, sizeof bytes), 6);
 	}
