@@ -95,11 +95,20 @@ fn describe(path: &str, reached: &str, metadata: &Metadata, check: FileCheck) ->
     }
 }
 
-/// The executable as it must be found at restart; only its path where it is gone already.
-pub fn executable(root: &str, path: &str, check: FileCheck) -> MappedFile {
-    let reached = format!("{root}{path}");
-    match std::fs::metadata(&reached) {
-        Ok(metadata) => describe(path, &reached, &metadata, check),
+/// The executable of a process (number on this machine) as it must be found at restart; only its path where it is gone
+/// already. Its path is told from our root, which the process may have left (chroot(2)): its link leads there from anywhere.
+pub fn executable(pid: i32, root: &str, path: &str, check: FileCheck) -> MappedFile {
+    let link = format!("/proc/{pid}/exe");
+    let by_link = std::fs::metadata(&link).ok().filter(|metadata| metadata.nlink() > 0);
+    let found = match by_link {
+        Some(metadata) => Ok((link, metadata)),
+        None => {
+            let reached = format!("{root}{path}");
+            std::fs::metadata(&reached).map(|metadata| (reached, metadata))
+        }
+    };
+    match found {
+        Ok((reached, metadata)) => describe(path, &reached, &metadata, check),
         Err(_) => MappedFile {
             path: path.to_owned(),
             size: 0,

@@ -242,7 +242,8 @@ fn write_process(
         return Err(lost());
     }
     image.areas = areas;
-    image.executable = executable(&root, &image.executable.path, data.graph.kept.file_check);
+    let check = data.graph.kept.file_check;
+    image.executable = executable(snapshot_pid, &root, &image.executable.path, check);
     Ok((image, windows))
 }
 

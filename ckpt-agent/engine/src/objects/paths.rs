@@ -1,8 +1,10 @@
 //! Names of files: which file a recorded path is, and names that are free.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::super::error::{Refusal, Result};
 use super::Probe;
 use super::other_name::DELETED;
 
@@ -19,6 +21,29 @@ pub fn leads_to_it(probe: &Probe) -> bool {
     // directory of its own is told from ours.
     probe.link.starts_with('/')
         && (seen(&format!("{}{}", probe.root, probe.link)) || seen(&probe.link))
+}
+
+/// Refuses what has a name that cannot be looked at, so that nobody knows whether it leads there: taken for deleted, it would
+/// be a file of its own after a restart.
+///
+/// # Errors
+/// The refusal.
+pub fn refuse_hidden(probe: &Probe) -> Result<()> {
+    let hidden = |path: &str| {
+        std::fs::symlink_metadata(path)
+            .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    let is_hidden = probe.stat.st_nlink > 0
+        && !probe.link.ends_with(DELETED)
+        && hidden(&format!("{}{}", probe.root, probe.link));
+    match is_hidden {
+        true => Err(Refusal::new(
+            format!("{} is open, but its folder may not be searched", probe.link),
+            "give the job's user the right to search the folder",
+        )
+        .into()),
+        false => Ok(()),
+    }
 }
 
 /// The path that a deleted file had.

@@ -48,6 +48,7 @@ impl ObjectKind for Regular {
             return Err(Refusal::new(what, "run the program without it").into());
         }
         if !paths::leads_to_it(probe) {
+            paths::refuse_hidden(probe)?;
             return Carried::dump(probe, context, false).map(Self::Carried);
         }
         if paths::is_silly_rename(&probe.link) {

@@ -1,5 +1,7 @@
 //! /proc/PID/maps and the VmFlags of /proc/PID/smaps (proc_pid_maps(5), proc_pid_smaps(5)).
 
+use std::os::unix::fs::MetadataExt;
+
 use super::super::error::{EngineError, Result};
 use super::super::graph::{MemoryPolicy, Protection};
 use super::super::sys::stat::{device, major};
@@ -25,7 +27,7 @@ pub struct Mapping {
     pub device: u64,
     /// Inode of the file; 0: none.
     pub inode: u64,
-    /// Path or name in brackets, with "\012" for a line feed as the kernel writes it put back.
+    /// Path or name in brackets, with line feeds put back, which the kernel writes as "\012".
     pub name: String,
     /// What the program calls this anonymous memory (PR_SET_VMA_ANON_NAME); most often nothing.
     pub given: String,
@@ -169,6 +171,41 @@ fn parse_line(line: &str) -> Option<Mapping> {
     })
 }
 
+/// A line of a process's maps, with the name that its file has.
+fn parse(pid: i32, line: &str) -> Option<Mapping> {
+    let mut mapping = parse_line(line)?;
+    if mapping.name.starts_with('/') && mapping.name.contains('\n') {
+        mapping.name = name_of_file(pid, mapping.inode, mapping.name);
+    }
+    Some(mapping)
+}
+
+/// The kernel escapes line feeds, but not backslashes: what looks like a line feed's escape may be in the name as it is. The
+/// reading that leads to the file; the given one, which has line feeds alone, where none does: it is gone.
+fn name_of_file(pid: i32, inode: u64, name: String) -> String {
+    /// More than that are not told apart one by one.
+    const MOST: usize = 8;
+    let parts: Vec<&str> = name.split('\n').collect();
+    let escapes = parts.len() - 1;
+    let choices = if escapes <= MOST { 0..1u32 << escapes } else { 0..1 };
+    let reading = |choice: u32| {
+        let mut reading = String::new();
+        for (index, part) in parts.iter().enumerate() {
+            if index > 0 {
+                let as_it_is = choice & 1 << (index - 1) != 0;
+                reading.push_str(if as_it_is { "\\012" } else { "\n" });
+            }
+            reading.push_str(part);
+        }
+        reading
+    };
+    let is_it = |path: &String| {
+        let seen = |at: &str| std::fs::symlink_metadata(at).is_ok_and(|found| found.ino() == inode);
+        seen(&format!("/proc/{pid}/root{path}")) || seen(path)
+    };
+    choices.map(reading).find(is_it).unwrap_or(name)
+}
+
 /// The mappings of a process (number on this machine), ascending.
 ///
 /// # Errors
@@ -176,7 +213,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
 pub fn read_maps(pid: i32) -> Result<Vec<Mapping>> {
     let path = format!("/proc/{pid}/maps");
     let text = read_text(&path)?.ok_or(EngineError::Gone(pid))?;
-    text.lines().map(|line| parse_line(line).ok_or_else(|| EngineError::odd(&path, line))).collect()
+    text.lines().map(|line| parse(pid, line).ok_or_else(|| EngineError::odd(&path, line))).collect()
 }
 
 /// The one of these mappings, which are ascending, within which a range lies. There may be tens of thousands.
@@ -213,7 +250,7 @@ pub fn read_smaps(pid: i32) -> Result<Vec<Mapping>> {
         } else if line.as_bytes().first().is_some_and(u8::is_ascii_hexdigit)
             && !line.as_bytes()[0].is_ascii_uppercase()
         {
-            mappings.push(parse_line(line).ok_or_else(|| EngineError::odd(&path, line))?);
+            mappings.push(parse(pid, line).ok_or_else(|| EngineError::odd(&path, line))?);
         }
     }
     Ok(mappings)
@@ -274,6 +311,21 @@ mod tests {
         let line =
             "7f0000000000-7f0000001000 rw-p 00000000 00:00 0                          [heap]";
         assert_eq!(mapping(line).name, "[heap]");
+    }
+
+    #[test]
+    fn tells_a_backslash_from_a_line_feed() {
+        let folder = std::env::temp_dir().join(format!("maps-{}-a\nb", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("c\\012d");
+        std::fs::write(&path, "").unwrap();
+        let inode = std::fs::metadata(&path).unwrap().ino();
+        let path = path.to_str().unwrap().to_owned();
+        let pid = std::process::id() as i32;
+        let shown = path.replace("\\012", "\n");
+        assert_eq!(name_of_file(pid, inode, shown.clone()), path);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(name_of_file(pid, inode, shown.clone()), shown);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::super::error::{EngineError, Result};
 use super::loopback;
@@ -25,6 +25,34 @@ use super::related::{GET_USER, related};
 const PATIENCE_MS: u16 = 10_000;
 /// As the first word of a request: the namespace itself.
 const NAMESPACE: i32 = -1;
+/// Room for the name of a Unix socket.
+const UNIX_NAME: usize = 108;
+
+/// The address of a Unix socket by its name: a path may fill all of the room, and has no end then (unix(7)).
+///
+/// # Errors
+/// One that is longer.
+pub fn unix_address(name: &[u8]) -> io::Result<SockAddr> {
+    use std::os::unix::ffi::OsStrExt;
+    if name.len() != UNIX_NAME {
+        return SockAddr::unix(std::ffi::OsStr::from_bytes(name));
+    }
+    let fill = |storage: *mut socket2::SockAddrStorage, length: *mut libc::socklen_t| {
+        let address = storage.cast::<libc::sockaddr_un>();
+        // SAFETY: the storage is aligned for addresses of every kind, and has been zeroed; `name` is exactly as long as the path
+        // that it is copied to.
+        unsafe {
+            (*address).sun_family = libc::AF_UNIX as libc::sa_family_t;
+            let path = (&raw mut (*address).sun_path).cast::<u8>();
+            path.copy_from_nonoverlapping(name.as_ptr(), UNIX_NAME);
+            *length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+        }
+        Ok(())
+    };
+    // SAFETY: `fill` writes an address of AF_UNIX and its length, which is that of the structure.
+    unsafe { SockAddr::try_init(fill) }.map(|((), address)| address)
+}
+
 /// Family, type and protocol of a socket.
 type Request = [i32; 3];
 

@@ -17,13 +17,16 @@ const MOST_PAIRS: usize = 4096;
 /// Makes all pairs of the graph and parks their descriptions.
 pub(super) fn restore(all: &[Saved<'_, Terminal>], context: &mut RestoreContext) -> Result<()> {
     let mut pairs: BTreeMap<u32, Vec<&Saved<'_, Terminal>>> = BTreeMap::new();
-    for saved in all {
-        match saved.object.side {
-            Side::HungUp => context.park(saved.id, hung_up(saved.file.flags)?)?,
-            _ => pairs.entry(saved.object.index).or_default().push(saved),
-        }
+    let (gone, there): (Vec<_>, Vec<_>) =
+        all.iter().partition(|saved| saved.object.side == Side::HungUp);
+    for saved in there {
+        pairs.entry(saved.object.index).or_default().push(saved);
     }
     let mut masters = take_indices(pairs.keys().copied().collect())?;
+    // These keep an index for as long as they are open, whichever is free: those of the pairs are not any more.
+    for saved in gone {
+        context.park(saved.id, hung_up(saved.file.flags)?)?;
+    }
     for (recorded, sides) in pairs {
         let Some((index, master)) = masters.remove(&recorded) else {
             return Err(EngineError::Damaged(format!("terminal {recorded} was not made")));

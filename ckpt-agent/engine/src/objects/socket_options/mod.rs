@@ -181,6 +181,18 @@ impl SocketOptions {
         options
     }
 
+    /// Those of a listener that its connections start with, but for what would be in the way of connections that are made
+    /// before their clients have their own options.
+    pub fn for_inheritance(&self) -> Self {
+        let mut options = Self { filter: Vec::new(), ..self.clone() };
+        let later = ["reuse_address", "reuse_port", "free_bind", "lock_filter", "least_ttl"];
+        let slow = ["v6_least_hops", "defer_accept", "fast_open", FAST_OPEN_KEY, "transmit_delay"];
+        for name in later.into_iter().chain(slow) {
+            options.set.remove(name);
+        }
+        options
+    }
+
     /// Without those that only sockets without a connection have.
     pub fn for_connection(&self) -> Self {
         let mut options = self.clone();

@@ -303,6 +303,15 @@ fn waiting(
         }
     }
     queue.sort_by_key(|(place, ..)| *place);
+    let waited_at: BTreeSet<FileId> = queue.iter().map(|(_, listener, _)| *listener).collect();
+    for listener in waited_at {
+        if let (Some(socket), Some(fd)) = (by_id.get(&listener), made.get(&listener)) {
+            let (options, kind) = (socket.options.for_inheritance(), socket.kind());
+            // What is not allowed here is told of when the listener is finished.
+            options.apply(fd, kind, Moment::Made);
+            options.apply(fd, kind, Moment::Last);
+        }
+    }
     for (_, listener, client) in queue {
         let is_listener = by_id
             .get(&listener)

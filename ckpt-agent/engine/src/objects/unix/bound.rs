@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
+use super::super::super::sys::network;
 use super::super::aside::Aside;
 use super::super::reopen;
 use super::{Name, system};
@@ -99,8 +100,7 @@ fn path_of(name: &Name) -> Option<PathBuf> {
 
 /// Does something with a name as it was given, from the directory that it is relative to.
 pub(super) fn in_directory<T>(name: &Name, act: impl FnOnce(&SockAddr) -> T) -> Result<T> {
-    let address =
-        SockAddr::unix(OsStr::from_bytes(&name.bytes)).map_err(|error| system("name", error))?;
+    let address = network::unix_address(&name.bytes).map_err(|error| system("name", error))?;
     let Some(directory) = &name.directory else { return Ok(act(&address)) };
     let here = std::env::current_dir().map_err(|error| system("getcwd for", error))?;
     std::env::set_current_dir(directory)
