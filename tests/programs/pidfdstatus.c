@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 		before[i] = status_of(fds[i]);
 	}
 	const int files[] = {
-		(int)BUILD(open("/proc/self", O_RDONLY | O_DIRECTORY)),
+		(int)BUILD(open("/proc/self", O_RDONLY)),
 		(int)BUILD(open("/proc/self/fd", O_RDONLY)),
 		(int)BUILD(open("/proc/self/task", O_PATH)),
 		(int)BUILD(open("/proc/self/status", O_RDONLY | O_NONBLOCK | O_NOFOLLOW)),
