@@ -32,9 +32,11 @@ fn is_elsewhere(probe: &Probe) -> Result<bool> {
 /// Whether the job waits for pressure on the machine or on a control group: what it has written is told nowhere, but without
 /// it poll(2) reports an error (kernel/sched/psi.c, psi_trigger_poll).
 fn is_trigger(probe: &Probe) -> bool {
+    // cgroup.pressure turns the others on and off, and takes no trigger.
+    let is_switch = probe.link.ends_with("/cgroup.pressure");
     let is_pressure =
         probe.link.starts_with("/proc/pressure/") || probe.link.ends_with(".pressure");
-    if !is_pressure || !reopen::writable(probe.flags) {
+    if !is_pressure || is_switch || !reopen::writable(probe.flags) {
         return false;
     }
     let mut polled = [PollFd::new(probe.copy.as_fd(), PollFlags::POLLPRI)];
