@@ -1,6 +1,6 @@
 /*
- * Where the pages of single mappings are to be (mbind(2)): private memory, shared memory, memory that children do not get;
- * beside memory without a policy of its own, in a thread that has one.
+ * Where the pages of single mappings are to be (mbind(2)): private memory, shared memory, memory that children do not get,
+ * memory that is locked when it is touched; beside memory without a policy of its own, in a thread that has one.
  */
 #include "conform.h"
 #include <sys/mman.h>
@@ -52,10 +52,12 @@ int main(int argc, char **argv)
 		{ .name = "local", .mode = LOCAL, .at = memory(MAP_PRIVATE, LOCAL, 0) },
 		{ .name = "shared", .mode = BIND, .at = memory(MAP_SHARED, BIND, 1) },
 		{ .name = "not for children", .mode = PREFERRED, .at = memory(MAP_PRIVATE, PREFERRED, 1) },
+		{ .name = "locked", .mode = BIND, .at = memory(MAP_PRIVATE, BIND, 1) },
 		{ .name = "none", .mode = DEFAULT, .at = memory(MAP_PRIVATE, -1, 0) },
 	};
 	enum { MANY = sizeof all / sizeof *all };
 	BUILD(madvise(all[4].at, SIZE, MADV_DONTFORK));
+	BUILD(syscall(SYS_mlock2, all[5].at, SIZE, MLOCK_ONFAULT));
 	for (int i = 0; i < MANY; i++)
 		all[i].before = of(all[i].at);
 	conform_ready();

@@ -1,11 +1,13 @@
 /*
- * How threads are scheduled: policies with their parameters, nice values of single threads, slices, I/O priorities,
+ * How threads are scheduled: policies with their parameters, nice values of single threads (also where their policy makes no use of
+ * them), slices, I/O priorities,
  * processors, and what of it children do not inherit.
  */
 #include "conform.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 struct attributes {
@@ -20,22 +22,22 @@ enum { RESET_ON_FORK = 1, CLASS_SHIFT = 13, BEST_EFFORT = 2, IDLE = 3, DEADLINE 
 
 static const struct {
 	struct attributes wanted;
-	int io, one_cpu;
+	int io, one_cpu, unused_nice;
 } kinds[] = {
-	{{.policy = SCHED_OTHER, .nice = 5}, BEST_EFFORT << CLASS_SHIFT | 2, 0},
-	{{.policy = SCHED_OTHER, .nice = 7, .runtime = 7 * MS}, IDLE << CLASS_SHIFT, 1},
-	{{.policy = SCHED_BATCH, .nice = 3, .flags = RESET_ON_FORK}, 0, 0},
-	{{.policy = SCHED_IDLE}, BEST_EFFORT << CLASS_SHIFT | 7, 0},
+	{{.policy = SCHED_OTHER, .nice = 5}, BEST_EFFORT << CLASS_SHIFT | 2, 0, 0},
+	{{.policy = SCHED_OTHER, .nice = 7, .runtime = 7 * MS}, IDLE << CLASS_SHIFT, 1, 0},
+	{{.policy = SCHED_BATCH, .nice = 3, .flags = RESET_ON_FORK}, 0, 0, 0},
+	{{.policy = SCHED_IDLE}, BEST_EFFORT << CLASS_SHIFT | 7, 0, 11},
 	/* These take a privilege; without it threads are as they were. */
-	{{.policy = SCHED_FIFO, .priority = 11}, 1 << CLASS_SHIFT | 3, 0},
-	{{.policy = SCHED_RR, .priority = 12, .flags = RESET_ON_FORK}, 0, 1},
-	{{.policy = DEADLINE, .runtime = 2 * MS, .deadline = 50 * MS, .period = 100 * MS}, 0, 0},
-	{{.policy = SCHED_OTHER, .nice = -4}, 0, 0},
+	{{.policy = SCHED_FIFO, .priority = 11}, 1 << CLASS_SHIFT | 3, 0, 12},
+	{{.policy = SCHED_RR, .priority = 12, .flags = RESET_ON_FORK}, 0, 1, 0},
+	{{.policy = DEADLINE, .runtime = 2 * MS, .deadline = 50 * MS, .period = 100 * MS}, 0, 0, 0},
+	{{.policy = SCHED_OTHER, .nice = -4}, 0, 0, 0},
 };
 enum { COUNT = sizeof kinds / sizeof *kinds };
 
 struct thread {
-	int which, io, processors;
+	int which, io, processors, nice;
 	pthread_t number;
 	struct attributes attributes;
 };
@@ -50,6 +52,7 @@ static void look(struct thread *own)
 	own->io = (int)BUILD(syscall(SYS_ioprio_get, 1, 0));
 	BUILD(sched_getaffinity(0, sizeof set, &set));
 	own->processors = CPU_COUNT(&set);
+	own->nice = getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
 }
 
 static void *body(void *argument)
@@ -60,6 +63,8 @@ static void *body(void *argument)
 	syscall(SYS_sched_setattr, 0, &wanted, 0);
 	if (kinds[own->which].io)
 		syscall(SYS_ioprio_set, 1, 0, kinds[own->which].io);
+	if (kinds[own->which].unused_nice)
+		BUILD(setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), kinds[own->which].unused_nice));
 	if (kinds[own->which].one_cpu) {
 		cpu_set_t set;
 		CPU_ZERO(&set);
@@ -76,6 +81,7 @@ static void *body(void *argument)
 	EXPECT("policy", after->policy, before->policy);
 	EXPECT("flags", after->flags, before->flags);
 	EXPECT("nice value", after->nice, before->nice);
+	EXPECT("nice value that counts later", now.nice, own->nice);
 	EXPECT("priority", after->priority, before->priority);
 	EXPECT("runtime", after->runtime, before->runtime);
 	EXPECT("deadline", after->deadline, before->deadline);

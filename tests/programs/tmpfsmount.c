@@ -1,5 +1,5 @@
 /*
- * Files in memory that a process has mounted for itself in a mount namespace of its own: folders, links, modes, times, room;
+ * Files in memory that a process has mounted for itself in a mount namespace of its own: folders, links, modes, times, room, name;
  * one that is read-only, with a mount upon it.
  */
 #include "namespaces.h"
@@ -43,6 +43,7 @@ static void check(void)
 {
 	struct stat found;
 	struct statfs room;
+	static char mounts[1 << 16];
 	char text[64] = "";
 	check_file("memory/file", BYTES, 0640);
 	check_file("memory/folder/other", 1, 0400);
@@ -54,6 +55,8 @@ static void check(void)
 	BUILD(stat(conform_path("memory/folder"), &found));
 	EXPECT("mode of a folder", found.st_mode & 07777, 0711);
 	BUILD(statfs(conform_path("memory"), &room));
+	conform_read_file("/proc/self/mountinfo", mounts, sizeof mounts);
+	EXPECT("name of what is mounted", strstr(mounts, " - tmpfs a\\040name ") != NULL, 1);
 	EXPECT("room", room.f_blocks * room.f_bsize, 8 << 20);
 	EXPECT_ERROR("new file where nothing may be written", mkdir(conform_path("closed/new"), 0700), EROFS);
 	BUILD(stat(conform_path("closed/upon/inner"), &found));
@@ -65,7 +68,7 @@ int main(int argc, char **argv)
 	BUILD(mkdir(conform_path("memory"), 0700));
 	BUILD(mkdir(conform_path("closed"), 0700));
 	become_inside(0, CLONE_NEWNS);
-	BUILD(mount("none", conform_path("memory"), "tmpfs", MS_NOSUID | MS_NODEV, "size=8m,mode=1750"));
+	BUILD(mount("a name", conform_path("memory"), "tmpfs", MS_NOSUID | MS_NODEV, "size=8m,mode=1750"));
 	make_file("memory/file", BYTES, 0640);
 	BUILD(mkdir(conform_path("memory/folder"), 0700));
 	BUILD(chmod(conform_path("memory/folder"), 0711));

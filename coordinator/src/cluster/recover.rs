@@ -137,7 +137,7 @@ impl Recovered {
     }
 
     /// Whether another log says the same.
-    pub(super) fn is_as(mut self, mut other: Self, now: Now) -> bool {
+    pub(super) fn says_the_same(mut self, mut other: Self, now: Now) -> bool {
         self.logins.expire(now.unix_ms);
         other.logins.expire(now.unix_ms);
         let (term, lost) = (&self.followed, &self.lost);

@@ -42,7 +42,7 @@ pub fn say_the_same(
     other: &[ClusterEntry],
 ) -> Result<bool, RecoverError> {
     let read = |entries: &[ClusterEntry]| Recovered::read(now, entries.iter().cloned());
-    Ok(read(one)?.is_as(read(other)?, now))
+    Ok(read(one)?.says_the_same(read(other)?, now))
 }
 
 /// Who is a member, which keys there are and who is logged in, and terms: entries that count, in their order.

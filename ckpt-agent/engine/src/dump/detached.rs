@@ -108,6 +108,7 @@ fn inode(key: Key, views: &[View], data: &mut SnapshotData) -> Result<Option<Ino
         mode: metadata.as_ref().map_or(0o700, |found| found.mode() & 0o7777),
         owner: metadata.as_ref().map(|found| (found.uid(), found.gid())),
         modified_ns: metadata.as_ref().map(modified_ns_of),
+        accessed_ns: None,
         number: metadata.as_ref().map(Metadata::ino),
         read_only: false,
         executed: false,

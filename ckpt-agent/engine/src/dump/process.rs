@@ -393,7 +393,7 @@ pub fn ask_thread(
     Ok(ThreadImage {
         tid,
         tid_inside,
-        comm: status.name.clone(),
+        comm: raw_name(&status.name),
         ended: false,
         exit_status: 0,
         registers: to_hex(&Current::to_bytes(&registers)),
@@ -418,6 +418,11 @@ pub fn ask_thread(
             u32::try_from(results[securebits.0]).unwrap_or(0),
         ),
     })
+}
+
+/// A name as it was set: /proc/PID/status writes line feeds and backslashes in it as C does (fs/proc/array.c, proc_task_name).
+fn raw_name(shown: &str) -> String {
+    shown.split("\\\\").map(|part| part.replace("\\n", "\n")).collect::<Vec<_>>().join("\\")
 }
 
 /// A timespec that a call expects, and where.

@@ -285,6 +285,7 @@ fn carry_if_session(
                 links: Vec::new(),
                 attributes: None,
                 modified_ns: Some(modified_ns_of(&metadata)),
+                accessed_ns: None,
                 number: Some(metadata.ino()),
                 content,
             });

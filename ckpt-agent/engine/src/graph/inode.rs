@@ -28,6 +28,9 @@ pub struct CarriedInode {
     /// Modification time, ns since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified_ns: Option<i64>,
+    /// When it was last read, ns since 1970; none: taken for the time of its modification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accessed_ns: Option<i64>,
     /// Number of the inode: programs may know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,

@@ -11,6 +11,9 @@ pub struct OwnMount {
     pub root: String,
     /// Type of the file system.
     pub file_system: String,
+    /// What it was mounted from, of one that is made; empty: as its type is called.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub from: String,
     /// Its own options, as mountinfo tells them.
     pub options: String,
     /// Where it comes from.

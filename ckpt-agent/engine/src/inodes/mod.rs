@@ -26,7 +26,7 @@ use nix::sys::stat::FileStat;
 use super::error::{Refusal, Result};
 use super::graph::{CarriedInode, InodeId, Origin};
 use super::objects::{BlobData, DumpContext, Probe, reopen};
-use super::sys::stat::{identity, modified_ns};
+use super::sys::stat::{accessed_ns, identity, modified_ns};
 
 /// The name that a restore gives to a memfd which stands for shared anonymous memory: the next
 /// dump knows it by this name.
@@ -91,6 +91,7 @@ pub fn add(
         mode: stat.st_mode & 0o7777,
         owner: Some((stat.st_uid, stat.st_gid)),
         modified_ns: Some(modified_ns(stat)),
+        accessed_ns: Some(accessed_ns(stat)),
         number: Some(key.1),
         read_only: false,
         executed: false,

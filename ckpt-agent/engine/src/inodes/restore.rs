@@ -165,8 +165,8 @@ pub fn seal_all(context: &mut RestoreContext) -> Result<()> {
                 .map_err(|errno| EngineError::system("fchmod", name(inode), errno))?;
         }
         if let (Some(ns), true) = (inode.modified_ns, inode.origin != Origin::Anonymous) {
-            let time = time(ns);
-            nix::sys::stat::futimens(fd, &time, &time)
+            let accessed = time(inode.accessed_ns.unwrap_or(ns));
+            nix::sys::stat::futimens(fd, &accessed, &time(ns))
                 .map_err(|errno| EngineError::system("futimens", name(inode), errno))?;
         }
         if let Origin::Memfd { seals, .. } = &inode.origin {

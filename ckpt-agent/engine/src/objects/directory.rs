@@ -6,8 +6,10 @@ use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::graph::ExtendedAttribute;
 use super::super::inodes;
 use super::super::sys::abi;
+use super::super::sys::stat::{accessed_ns, modified_ns, time};
 use super::context::Removed;
 use super::other_name::DELETED;
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
@@ -27,6 +29,12 @@ pub struct Directory {
     /// Number of the inode of one that is deleted: several descriptions and working directories may be of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inode: Option<u64>,
+    /// Of one that is deleted: when it was last read and modified, ns since 1970. None: as it is made again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times_ns: Option<(i64, i64)>,
+    /// The extended attributes of one that is deleted, where they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Vec<ExtendedAttribute>>,
     /// In a directory whose files travel: made again where it is missing.
     #[serde(default)]
     pub session: bool,
@@ -74,6 +82,8 @@ impl Directory {
             mode: probe.stat.st_mode & 0o7777,
             deleted,
             inode: deleted.then_some(probe.inode().1),
+            times_ns: deleted.then(|| (accessed_ns(&probe.stat), modified_ns(&probe.stat))),
+            attributes: None,
             session: context.is_session_file(path),
         })
     }
@@ -94,6 +104,26 @@ impl Directory {
     /// Which of the removed directories it is.
     pub(super) fn removed(&self) -> Option<Removed> {
         self.inode.filter(|_| self.deleted).map(|inode| (self.path.clone(), inode))
+    }
+
+    /// Puts attributes and times back on one that is made again.
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`].
+    pub(super) fn complete(&self, made: &OwnedFd, context: &mut RestoreContext) -> Result<()> {
+        // Without the right to read it nobody can.
+        let Ok(folder) = reopen::reopen(made, libc::O_RDONLY | libc::O_DIRECTORY) else {
+            return Ok(());
+        };
+        if let Some(attributes) = &self.attributes {
+            if let Some(lost) = inodes::put_attributes(&folder, attributes, context)? {
+                context.warn(format!("the deleted directory {}, made again, {lost}", self.path));
+            }
+        }
+        if let Some((accessed, modified)) = self.times_ns {
+            let _ = nix::sys::stat::futimens(&folder, &time(accessed), &time(modified));
+        }
+        Ok(())
     }
 
     fn make(&self, flags: i32) -> Result<OwnedFd> {
@@ -140,6 +170,8 @@ pub fn removed(path: &str, mode: u32) -> Result<OwnedFd> {
         mode,
         deleted: true,
         inode: None,
+        times_ns: None,
+        attributes: None,
         session: false,
     };
     directory.make(libc::O_PATH)
@@ -151,7 +183,11 @@ impl ObjectKind for Directory {
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
-        Self::of(probe, context)
+        let mut found = Self::of(probe, context)?;
+        if found.deleted {
+            found.attributes = inodes::take_attributes(&probe.copy, &probe.link, context);
+        }
+        Ok(found)
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {

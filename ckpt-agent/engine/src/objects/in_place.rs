@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, Origin};
 use super::super::inodes;
-use super::super::sys::stat::{identity, time};
+use super::super::sys::stat::{accessed_ns, identity, time};
 use super::by_path::ByPath;
 use super::{DumpContext, Probe, RestoreContext, paths, reopen};
 
@@ -52,6 +52,9 @@ pub struct InPlace {
     pub mode: u32,
     /// User and group.
     pub owner: (u32, u32),
+    /// When it was last read, ns since 1970; none: taken for the time of its modification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accessed_ns: Option<i64>,
     /// Endings of names beside it that there were: see [`BESIDE`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
@@ -84,6 +87,7 @@ impl InPlace {
             blob,
             mode: probe.stat.st_mode & 0o777,
             owner: (probe.stat.st_uid, probe.stat.st_gid),
+            accessed_ns: Some(accessed_ns(&probe.stat)),
             beside: BESIDE
                 .iter()
                 .filter(|ending| Path::new(&format!("{path}{ending}")).exists())
@@ -263,8 +267,8 @@ fn put_back_one(file: &ByPath, content: &InPlace, context: &mut RestoreContext) 
         opened.set_permissions(mode).map_err(failed)?;
     }
     // Only its owner may.
-    let time = time(file.modified_ns);
-    let _ = nix::sys::stat::futimens(&opened, &time, &time);
+    let accessed = time(content.accessed_ns.unwrap_or(file.modified_ns));
+    let _ = nix::sys::stat::futimens(&opened, &accessed, &time(file.modified_ns));
     Ok(changed || new)
 }
 

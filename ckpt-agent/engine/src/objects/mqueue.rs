@@ -21,6 +21,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, Pid};
 use super::super::sys::abi;
 use super::super::sys::mqueue::{self, Attributes, HIGHEST_PRIORITY, Message};
+use super::super::sys::stat::links;
 use super::super::trace::Remote;
 use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
 
@@ -131,12 +132,14 @@ impl ObjectKind for MessageQueue {
         }
         let found = mqueue::attributes(&probe.copy)
             .map_err(|errno| EngineError::system("mq_getattr", &probe.link, errno))?;
-        let path = paths::without_mark(&probe.link);
+        // A name may end as the mark of deleted ones does.
+        let deleted = links(&probe.stat) == 0;
+        let path = if deleted { paths::without_mark(&probe.link) } else { &probe.link };
         let name = path.rsplit('/').next().unwrap_or_default();
         Ok(Self {
             queue: 0,
             name: format!("/{name}"),
-            deleted: path.len() < probe.link.len(),
+            deleted,
             mode: probe.stat.st_mode & 0o7777,
             owner: (probe.stat.st_uid, probe.stat.st_gid),
             most_messages: found.most_messages.into(),

@@ -2,7 +2,7 @@
 //! as a placeholder, and gets its process when all are there ([`ProcessDescriptor::open`]).
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::sys::statfs::fstatfs;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,9 @@ pub struct ProcessDescriptor {
     /// does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
+    /// How that one has ended, as wait(2) tells it; none: a kernel before Linux 6.15, which does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<i32>,
     /// It is of a thread (PIDFD_THREAD).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub thread: bool,
@@ -49,13 +52,13 @@ impl ProcessDescriptor {
         let mut groups = BTreeMap::<_, Vec<(FileId, i32)>>::new();
         for (id, flags, descriptor) in all {
             let alone = descriptor.ended.is_none().then_some(id);
-            let group = groups.entry((descriptor.ended, alone)).or_default();
+            let group = groups.entry((descriptor.ended, alone, descriptor.status)).or_default();
             group.push((id, flags & libc::O_NONBLOCK));
         }
         let mut opened = Vec::new();
-        for group in groups.into_values() {
+        for ((.., status), group) in groups {
             let (ids, flags): (Vec<FileId>, Vec<i32>) = group.into_iter().unzip();
-            opened.extend(ids.into_iter().zip(pidfd::of_ended(&flags)?));
+            opened.extend(ids.into_iter().zip(pidfd::of_ended(&flags, status.unwrap_or(0))?));
         }
         Ok(opened)
     }
@@ -79,13 +82,14 @@ impl ObjectKind for ProcessDescriptor {
         let thread = probe.flags & THREAD != 0;
         // The kernel shows -1 or 0 of one that is gone.
         let Some(host) = number.filter(|number| *number > 0) else {
-            return Ok(Self { pid: None, ended: told_apart(probe), thread });
+            let status = pidfd::status_of_ended(probe.copy.as_fd());
+            return Ok(Self { pid: None, ended: told_apart(probe), status, thread });
         };
         let pid = *context.pids.get(&host).ok_or_else(|| {
             let what = format!("is of process {host}, which is not one of the job's");
             Refusal::new(what, "close it while checkpoints are taken")
         })?;
-        Ok(Self { pid: Some(pid), ended: None, thread })
+        Ok(Self { pid: Some(pid), ended: None, status: None, thread })
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {

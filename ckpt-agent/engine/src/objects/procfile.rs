@@ -107,7 +107,7 @@ impl ProcessFile {
     pub fn open_of_ended(&self, flags: i32, context: &RestoreContext<'_>) -> Result<OwnedFd> {
         self.check()?;
         let user = context.user.as_ref().map(|user| (user.uid, user.gid, user.groups.as_slice()));
-        let flags = reopen::wanted(flags);
+        let flags = self.wanted(flags);
         procfs_ended::open(&self.name, self.thread.is_some(), flags, user)?
             .map_err(|errno| self.unfit(errno))
     }
@@ -119,10 +119,9 @@ impl ProcessFile {
 
     /// The flags that it is opened with again.
     pub fn wanted(&self, flags: i32) -> i32 {
-        match self.is_namespace() {
-            true => reopen::wanted(flags) & !libc::O_NOFOLLOW,
-            false => reopen::wanted(flags),
-        }
+        let kept = if self.is_namespace() { 0 } else { flags & libc::O_NOFOLLOW };
+        // F_GETFL tells of it, and no call takes it away again.
+        reopen::wanted(flags) & !libc::O_NOFOLLOW | kept
     }
 
     /// Why it is not there.

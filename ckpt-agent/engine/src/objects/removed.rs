@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::error::Result;
 use super::super::graph::{FileId, ProcessImage};
 use super::context::Removed;
-use super::directory::removed;
+use super::directory::{Directory, removed};
 use super::{Object, PathOnly, RestoreContext};
 
 /// Makes the removed directories of these processes and of all descriptions, each once.
@@ -27,11 +27,18 @@ pub fn make_removed<'p>(
             _ => return None,
         };
         let is_here = context.needs(FileId(index as u32));
-        directory.removed().filter(|_| is_here).map(|removed| (removed, directory.mode))
+        directory.removed().filter(|_| is_here).map(|removed| (removed, directory))
     });
-    let wanted: BTreeMap<Removed, u32> = entered.chain(open).collect();
+    let open: Vec<(Removed, &Directory)> = open.collect();
+    let modes = open.iter().map(|(key, directory)| (key.clone(), directory.mode));
+    let wanted: BTreeMap<Removed, u32> = entered.chain(modes).collect();
     for (key, mode) in wanted {
         let made = context.lift(removed(&key.0, mode)?)?;
+        let all = open.iter().filter(|(other, _)| *other == key).map(|(_, directory)| *directory);
+        // Of one that is only known by its path no attributes are told.
+        if let Some(directory) = all.max_by_key(|directory| directory.attributes.is_some()) {
+            directory.complete(&made, context)?;
+        }
         context.removed.insert(key, made);
     }
     Ok(())

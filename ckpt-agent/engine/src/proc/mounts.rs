@@ -23,6 +23,8 @@ pub struct Mount {
     pub propagation: String,
     /// Type of the file system.
     pub file_system: String,
+    /// What it was mounted from: of a file system in memory a name that means nothing.
+    pub from: String,
     /// Options of the file system.
     pub data: String,
 }
@@ -45,6 +47,7 @@ impl Mount {
             options: (*options).to_owned(),
             propagation: propagation.join(" "),
             file_system: (*of_file_system.first()?).to_owned(),
+            from: plain(of_file_system.get(1).copied().unwrap_or_default()),
             data: (*of_file_system.last()?).to_owned(),
         })
     }

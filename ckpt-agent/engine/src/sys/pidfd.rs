@@ -122,19 +122,59 @@ pub fn open(number: i32, flags: i32) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// How the process of a descriptor has ended, as wait(2) tells it, once it was waited for (PIDFD_GET_INFO, Linux 6.15); `None`:
+/// the kernel does not tell.
+pub fn status_of_ended(process: BorrowedFd<'_>) -> Option<i32> {
+    /// PIDFD_INFO_EXIT (include/uapi/linux/pidfd.h).
+    const EXIT: u64 = 1 << 3;
+    /// PIDFD_GET_INFO with the first version of struct pidfd_info.
+    const GET_INFO: u32 = 3 << 30 | (size_of::<Info>() as u32) << 16 | 0xff << 8 | 11;
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        mask: u64,
+        control_group: u64,
+        numbers: [u32; 11],
+        status: i32,
+    }
+    let mut info = Info { mask: EXIT, ..Info::default() };
+    // SAFETY: the kernel reads and writes as many bytes of `info` as the number of the call says, which lives across it.
+    let got = unsafe { libc::ioctl(process.as_raw_fd(), GET_INFO as _, &raw mut info) };
+    (got == 0 && info.mask & EXIT != 0).then_some(info.status)
+}
+
+/// Ends this process, the child of a single-threaded one, with a status as wait(2) tells it. Without a core.
+fn end_so(status: i32) -> ! {
+    // No process has ended by those, and one that stops is waited for in vain.
+    const STOP: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    let signal = Some(status & 0x7f).filter(|signal| !STOP.contains(signal)).unwrap_or(0);
+    // SAFETY: plain numbers, and a set of signals that lives across the calls; nothing but system calls, of a process that
+    // ends with them.
+    unsafe {
+        if signal != 0 {
+            libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+            libc::signal(signal, libc::SIG_DFL);
+            let mut all = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::sigprocmask(libc::SIG_UNBLOCK, &raw const all, std::ptr::null_mut());
+            libc::kill(libc::getpid(), signal);
+        }
+        libc::_exit(status >> 8 & 0xff)
+    }
+}
+
 /// Descriptors of a process that has ended and was waited for: of a child that does nothing else. For a single-threaded
-/// process. `flags`: of each.
+/// process. `flags`: of each. `status`: how it ends, as wait(2) tells it.
 ///
 /// # Errors
 /// Failed fork(2) or pidfd_open(2).
-pub fn of_ended(flags: &[i32]) -> Result<Vec<OwnedFd>> {
+pub fn of_ended(flags: &[i32], status: i32) -> Result<Vec<OwnedFd>> {
     use nix::sys::wait::waitpid;
     use nix::unistd::{ForkResult, fork};
-    // SAFETY: the child makes one system call and nothing else.
+    // SAFETY: the child makes a few system calls and nothing else.
     let forked = unsafe { fork() };
     match forked.map_err(|errno| EngineError::system("fork", "a process that ends", errno))? {
-        // SAFETY: ends this process at once.
-        ForkResult::Child => unsafe { libc::_exit(0) },
+        ForkResult::Child => end_so(status),
         ForkResult::Parent { child } => {
             let open = |flags: &i32| open(child.as_raw(), flags & !libc::O_EXCL);
             let opened = flags.iter().map(open).collect();

@@ -46,7 +46,7 @@ pub fn schedule(tid: i32) -> Option<Schedule> {
     (got == 0).then_some(Schedule {
         policy: found.policy,
         flags: found.flags & !CLAMPS,
-        nice: found.nice,
+        nice: nice(tid).unwrap_or(found.nice),
         priority: found.priority,
         runtime: found.runtime,
         deadline: found.deadline,
@@ -76,6 +76,26 @@ pub fn set_schedule(tid: i32, wanted: &Schedule) -> nix::Result<()> {
     };
     // SAFETY: the kernel only reads `attributes`, which lives across the call.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0) };
+    Errno::result(set)?;
+    // Of policies that make no use of it the call has not set it; it counts once the policy is another one.
+    match nice(tid) {
+        Some(found) if found != wanted.nice => set_nice(tid, wanted.nice),
+        _ => Ok(()),
+    }
+}
+
+/// The nice value of a thread, whatever its policy; `None`: it has ended.
+fn nice(tid: i32) -> Option<i32> {
+    Errno::clear();
+    // SAFETY: takes numbers only.
+    let found = unsafe { libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t) };
+    // -1 is also a value.
+    (found != -1 || Errno::last_raw() == 0).then_some(found)
+}
+
+fn set_nice(tid: i32, nice: i32) -> nix::Result<()> {
+    // SAFETY: takes numbers only.
+    let set = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as libc::id_t, nice) };
     Errno::result(set).map(drop)
 }
 
@@ -146,6 +166,9 @@ mod tests {
             let wanted = Schedule { policy: batch, nice: 3, ..schedule(0).unwrap() };
             set_schedule(0, &wanted).unwrap();
             assert_eq!(schedule(0), Some(wanted));
+            let idle = Schedule { policy: libc::SCHED_IDLE as u32, nice: 5, ..wanted };
+            set_schedule(0, &idle).unwrap();
+            assert_eq!(schedule(0), Some(idle));
             // The second of the best-effort class.
             let priority = 2 << CLASS_SHIFT | 1;
             set_io_priority(0, priority).unwrap();

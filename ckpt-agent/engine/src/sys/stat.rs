@@ -66,6 +66,12 @@ pub fn modified_ns_of(metadata: &Metadata) -> i64 {
     metadata.mtime().saturating_mul(SECOND).saturating_add(metadata.mtime_nsec())
 }
 
+/// When the content was last read, in nanoseconds since 1970.
+pub fn accessed_ns(stat: &FileStat) -> i64 {
+    let second = i64::from(stat.st_atime).saturating_mul(SECOND);
+    second.saturating_add(i64::from(stat.st_atime_nsec as i32))
+}
+
 /// When the inode was changed, in nanoseconds since 1970: nobody can set that.
 pub fn changed_ns(stat: &FileStat) -> i64 {
     let second = i64::from(stat.st_ctime).saturating_mul(SECOND);

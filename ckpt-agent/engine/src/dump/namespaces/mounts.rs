@@ -98,8 +98,10 @@ impl Plan<'_> {
     }
 
     fn push(&mut self, place: usize, source: MountSource) {
-        let Mount { at, root, file_system, options, .. } = self.own.all[place].clone();
-        self.made.push(OwnMount { at, root, file_system, options, source });
+        let Mount { at, root, file_system, from, options, .. } = self.own.all[place].clone();
+        let is_made = matches!(source, MountSource::Made { .. });
+        let from = if is_made && from != file_system { from } else { String::new() };
+        self.made.push(OwnMount { at, root, file_system, from, options, source });
     }
 
     /// Lists those that have come along since they were last listed; `changed_only`: if their options are others.

@@ -138,7 +138,7 @@ fn find_not_inherited(
         doing::begin("looking at the memory of", Thing::HostProcess(pid));
         must_be_own(pid)?;
         let shown = shown_by(pid)?;
-        let mut mappings = match read_smaps(shown) {
+        let mappings = match read_smaps(shown) {
             Ok(mappings) => mappings,
             Err(EngineError::Gone(_)) => continue,
             Err(error) => return Err(undumpable::explain(shown, error)),
@@ -146,11 +146,8 @@ fn find_not_inherited(
         if !mappings.iter().any(Mapping::is_ring) {
             without_rings.insert(pid);
         }
-        if mappings.iter().any(is_not_inherited) {
-            add_policies(shown, &mut mappings)?;
-        }
         let is_tracked = tracking.watches(shown);
-        let special: Vec<Mapping> = mappings
+        let mut special: Vec<Mapping> = mappings
             .into_iter()
             .filter(|mapping| {
                 is_not_inherited(mapping)
@@ -163,6 +160,7 @@ fn find_not_inherited(
             })
             .collect();
         if !special.is_empty() {
+            add_policies(shown, &mut special)?;
             found.insert(shown, special);
         }
     }

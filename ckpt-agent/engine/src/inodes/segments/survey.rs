@@ -114,6 +114,7 @@ pub fn add(context: &mut DumpContext, namespace: Option<u32>, segment: &ListedSe
         mode,
         owner: Some(owner),
         modified_ns: None,
+        accessed_ns: None,
         number: None,
         read_only: false,
         executed: false,

@@ -317,7 +317,8 @@ impl Maker<'_, '_> {
                 // What is read-only can't be filled.
                 let first = wanted & !libc::MS_RDONLY;
                 let kind = &mount.file_system;
-                self.mount(kind, &place, kind, first, data)?;
+                let from = if mount.from.is_empty() { kind } else { &mount.from };
+                self.mount(from, &place, kind, first, data)?;
                 self.fill(&place, &mount.root, entries)?;
             }
             (MountSource::Bound { .. }, None) => {
@@ -456,6 +457,7 @@ mod tests {
             at: "/mnt".to_owned(),
             root: "/".to_owned(),
             file_system: "tmpfs".to_owned(),
+            from: String::new(),
             options: "rw,relatime".to_owned(),
             source: MountSource::Made { data: String::new(), entries },
         }
