@@ -113,7 +113,7 @@ const NEED_NAMESPACES: &[Excuse] = &[
     ),
     (
         "POSIX message queues are the machine's, and are refused",
-        &["ipcqueuegone", "mqnotify", "mqnotifyfull", "mqnotifythread", "mqueue"],
+        &["ipcqueuegone", "mqnotify", "mqnotifyfull", "mqnotifythread", "mqueue", "oddnames"],
     ),
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
     (
