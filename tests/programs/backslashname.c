@@ -1,10 +1,10 @@
 /*
- * Mapped files with odd names: one that looks like a line feed as /proc/PID/maps tells it, and one that has one.
+ * Mapped files with odd names: those that look like line feeds as /proc/PID/maps tells them.
  * conform: work=/var/tmp
  */
 #include "conform.h"
 
-static const char *const names[] = { "a\\012b", "a\nb (c)" };
+static const char *const names[] = { "a\\012b", "c\\012\\012" };
 enum { FILES = sizeof names / sizeof *names };
 
 int main(int argc, char **argv)
