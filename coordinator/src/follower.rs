@@ -64,6 +64,21 @@ impl Follower {
     /// # Errors
     /// Where the log can't be read, or a line is damaged: the follower is of no use then.
     pub fn advance(&mut self) -> Result<Followed, LogError> {
+        match self.look() {
+            // Of the log before, only the past is told.
+            Err(error) if !self.is_the_log()? => {
+                tracing::warn!(
+                    "the past is not told from before the log was made shorter: {error}"
+                );
+                let log = File::open(&self.path).map_err(failed("open", &self.path))?;
+                *self = Self::in_file(log, &self.path);
+                Ok(Followed::Anew)
+            }
+            looked => looked,
+        }
+    }
+
+    fn look(&mut self) -> Result<Followed, LogError> {
         // In this order: nothing is written to a log any more that is not the log.
         let is_the_log = self.is_the_log()?;
         let length = self.file.metadata().map_err(failed("read", &self.path))?.len();
@@ -158,7 +173,7 @@ impl Follower {
             let Some(entry) = line.strip_suffix(b"\n") else { return Ok(None) };
             place = Place { end: place.end + line.len() as u64, lines: place.lines + 1 };
             match parse_line(entry) {
-                Line::Entry(ClusterEntry::Opened { format: 1 }) => return Ok(None),
+                Line::Entry(ClusterEntry::Opened { .. }) => return Ok(None),
                 Line::Entry(ClusterEntry::Shortened { prefix }) => {
                     return Ok(Some((prefix, place)));
                 }
@@ -281,7 +296,7 @@ mod tests {
         // Another one that begins now reads from the log before on.
         let mut late = Follower::open(&path).unwrap();
         let told = all(&mut late);
-        assert!(matches!(told[0], ClusterEntry::Opened { format: 2 }), "{:?}", told[0]);
+        assert!(matches!(told[0], ClusterEntry::Reopened { .. }), "{:?}", told[0]);
         assert_eq!(told.last(), Some(&removed("2-b")));
         let shortened = told.iter().filter(|entry| matches!(entry, ClusterEntry::Shortened { .. }));
         assert_eq!(shortened.count(), 1);
@@ -301,7 +316,7 @@ mod tests {
         }
         journal.append(&removed("last")).unwrap();
         let told = all(&mut follower);
-        assert!(matches!(told[0], ClusterEntry::Opened { format: 2 }), "{:?}", told[0]);
+        assert!(matches!(told[0], ClusterEntry::Reopened { .. }), "{:?}", told[0]);
         assert!(told.contains(&removed("1-0")) && !told.contains(&removed("0-0")));
         assert_eq!(told.last(), Some(&removed("last")));
     }

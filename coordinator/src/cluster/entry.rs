@@ -31,6 +31,13 @@ pub enum ClusterEntry {
         /// [`FORMAT`].
         format: u32,
     },
+    /// The first entry of a log that was made shorter.
+    Reopened {
+        /// [`NEWEST_FORMAT`].
+        format: u32,
+        /// How often it was, this time included.
+        generation: u32,
+    },
     /// Another coordinator carries on for a lost one, from a copy of its log: what that one decided
     /// and is not in here never was.
     TermBegun {
@@ -283,6 +290,7 @@ impl ClusterEntry {
         !matches!(
             self,
             ClusterEntry::Opened { .. }
+                | ClusterEntry::Reopened { .. }
                 | ClusterEntry::NodeKnown { .. }
                 | ClusterEntry::NodeGone { .. }
                 // Written while the job stands still, some of them.
@@ -308,6 +316,7 @@ impl ClusterEntry {
             | ClusterEntry::LoggedIn(_)
             | ClusterEntry::LoggedOut { .. }
             | ClusterEntry::JobsRemoved { .. }
+            | ClusterEntry::Reopened { .. }
             | ClusterEntry::Shortened { .. } => None,
             ClusterEntry::JobCreated(created) => Some(&created.job),
             ClusterEntry::JobImported(imported) => Some(&imported.job),

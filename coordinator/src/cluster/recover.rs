@@ -44,10 +44,14 @@ impl Recovered {
 
     fn apply(&mut self, now: Now, entry: ClusterEntry) -> Result<(), RecoverError> {
         match &entry {
-            ClusterEntry::Opened { format } if *format > entry::NEWEST_FORMAT => {
+            ClusterEntry::Opened { format } | ClusterEntry::Reopened { format, .. }
+                if *format > entry::NEWEST_FORMAT =>
+            {
                 return Err(RecoverError::Newer { found: *format });
             }
-            ClusterEntry::Opened { .. } | ClusterEntry::Shortened { .. } => {}
+            ClusterEntry::Opened { .. }
+            | ClusterEntry::Reopened { .. }
+            | ClusterEntry::Shortened { .. } => {}
             ClusterEntry::TermBegun { term, claim, lost, .. } => {
                 for address in lost {
                     if !self.lost.contains(address) {

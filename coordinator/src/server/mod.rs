@@ -19,7 +19,7 @@
 //! STATE/lock                  held while a coordinator runs
 //! STATE/cluster.log           what is decided, from which everything is rebuilt
 //! STATE/cluster.log.before    the one before, of which nothing but the past is told
-//! STATE/cluster.log.shorter   one that is to take its place, while it is being made
+//! STATE/cluster.log.shorter.* one that is to take its place, while it is being made
 //! STATE/audit.log             who ordered what
 //! STATE/members.json          tokens (hashes of their secrets) and members' keys
 //! STATE/authority*.pem        the certificate authority, and those that it has replaced
@@ -521,6 +521,7 @@ fn open_log(
     now: Now,
 ) -> Result<(Journal<ClusterEntry>, Vec<ClusterEntry>), ServeError> {
     let first = || ClusterEntry::Opened { format: FORMAT };
+    shortening::clean_up(path);
     let (journal, entries) = Journal::open(path, first())?;
     let length = journal.length();
     if length <= log_shortened_above()? {

@@ -11,15 +11,19 @@ use crate::cluster::{ClusterEntry, Now, RecoverError, say_the_same, shorten};
 use crate::journal::{LogError, MAX_LOG, entries, line_of};
 use protocol::cluster::replica::{Prefix, TAIL};
 use protocol::durable::sync_folder;
+use protocol::room::Room;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The draft's name, beside the log.
+/// What drafts' names begin with, beside the log; the number of the process follows.
 const DRAFT: &str = "cluster.log.shorter";
+
+/// Room that has to be left on the disk, in bytes.
+const LEFT: u64 = 16 * 1024 * 1024;
 
 /// The name of the log before, which nobody needs but who tells of the past.
 pub const BEFORE: &str = "cluster.log.before";
@@ -46,6 +50,9 @@ pub enum NotShorter {
     /// What it says is not known here.
     #[error(transparent)]
     Recover(#[from] RecoverError),
+    /// The disk is nearly full.
+    #[error("the disk of {} is nearly full", .0.display())]
+    Full(PathBuf),
     /// A fault of our own, which is told and does no harm.
     #[error("the shorter one does not say the same")]
     Differs,
@@ -60,6 +67,24 @@ pub struct Draft {
     of: u64,
     /// How long it is itself.
     length: u64,
+}
+
+/// One that has not taken the log's place is of no use.
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Removes what a process that was killed has left beside a log.
+pub fn clean_up(path: &Path) {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries {
+        if entry.file_name().to_string_lossy().starts_with(DRAFT) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// What has come of an exchange.
@@ -102,7 +127,13 @@ impl Draft {
         if !say_the_same(now, &known, &parse(&text)?)? {
             return Err(NotShorter::Differs);
         }
-        let path = path.with_file_name(DRAFT);
+        let length = text.len() as u64;
+        let path = path.with_file_name(format!("{DRAFT}.{}", std::process::id()));
+        if Room::of(path.parent().unwrap_or(Path::new(".")))
+            .is_some_and(|room| room.free < length + LEFT)
+        {
+            return Err(NotShorter::Full(path));
+        }
         let write = || -> io::Result<File> {
             // One that was being written when the machine stopped is of no use.
             let mut options = OpenOptions::new();
@@ -113,42 +144,67 @@ impl Draft {
             file.sync_data()?;
             Ok(file)
         };
-        let file = Arc::new(write().map_err(failed("write", &path))?);
-        Ok(Some(Self { file, path, of, length: text.len() as u64 }))
+        match write() {
+            Ok(file) => Ok(Some(Self { file: Arc::new(file), path, of, length })),
+            Err(error) => {
+                let _ = std::fs::remove_file(&path);
+                Err(failed("write", &path)(error))
+            }
+        }
     }
 
     /// Takes the place of the log, whose first `end` bytes are durable. Nothing may be written to it meanwhile, nor afterwards.
     pub fn exchange(self, log: &File, path: &Path, end: u64) -> Outcome {
-        let Self { file, path: draft, of, length } = self;
-        let bring = || -> io::Result<()> {
-            let mut place = of;
-            while place < end {
-                let size = usize::try_from(end - place).unwrap_or(PIECE).min(PIECE);
-                let mut piece = vec![0; size];
-                log.read_exact_at(&mut piece, place)?;
-                (&*file).write_all(&piece)?;
-                place += size as u64;
+        let not =
+            |action, source| Outcome::Not(NotShorter::Io { action, path: path.to_owned(), source });
+        if let Err(error) = self.bring(log, end) {
+            return not("copy the end of", error);
+        }
+        if let Err(error) = keep_before(path) {
+            tracing::warn!("the log before is not kept, of which the past is told: {error}");
+        }
+        if let Err(error) = std::fs::rename(&self.path, path) {
+            // A file server may have done it, and its answer is lost.
+            match is_at(log, path) {
+                Ok(true) => return not("replace", error),
+                _ => return Outcome::Unsure(error),
             }
-            file.sync_all()?;
-            let before = path.with_file_name(BEFORE);
-            remove_if_there(&before)?;
-            std::fs::hard_link(path, &before)?;
-            std::fs::rename(&draft, path)
-        };
-        if let Err(source) = bring() {
-            let _ = std::fs::remove_file(&draft);
-            return Outcome::Not(NotShorter::Io {
-                action: "replace",
-                path: path.to_owned(),
-                source,
-            });
         }
         let folder = path.parent().unwrap_or(Path::new("."));
         match File::open(folder).and_then(|folder| sync_folder(&folder)) {
-            Ok(()) => Outcome::Done { file, length: length + end.saturating_sub(of) },
+            Ok(()) => {
+                let length = self.length + end.saturating_sub(self.of);
+                Outcome::Done { file: Arc::clone(&self.file), length }
+            }
             Err(error) => Outcome::Unsure(error),
         }
     }
+
+    /// Brings over what was appended to the log since.
+    fn bring(&self, log: &File, end: u64) -> io::Result<()> {
+        let mut place = self.of;
+        while place < end {
+            let size = usize::try_from(end - place).unwrap_or(PIECE).min(PIECE);
+            let mut piece = vec![0; size];
+            log.read_exact_at(&mut piece, place)?;
+            (&*self.file).write_all(&piece)?;
+            place += size as u64;
+        }
+        self.file.sync_all()
+    }
+}
+
+/// The log gets another name, too, by which it stays.
+fn keep_before(path: &Path) -> io::Result<()> {
+    let before = path.with_file_name(BEFORE);
+    remove_if_there(&before)?;
+    std::fs::hard_link(path, &before)
+}
+
+/// Whether a path leads to that file.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (file, named) = (file.metadata()?, std::fs::metadata(path)?);
+    Ok((file.dev(), file.ino()) == (named.dev(), named.ino()))
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
@@ -227,7 +283,7 @@ mod tests {
         assert_eq!(entries.pop(), Some(drained(7, true)));
         assert!(say_the_same(NOW, &before, &entries).unwrap());
         assert!(!say_the_same(NOW, &before, &entries[..entries.len() - 1]).unwrap());
-        assert!(!path.with_file_name(DRAFT).exists());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
         // All of that once more.
         let draft = Draft::make(&log.file(), &path, log.length(), NOW).unwrap().unwrap();
         let outcome = draft.exchange(&log.file(), &path, log.length());
@@ -253,7 +309,8 @@ mod tests {
     fn a_draft_of_a_machine_that_stopped_is_of_no_use_and_no_harm() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cluster.log");
-        std::fs::write(path.with_file_name(DRAFT), vec![b'x'; 1 << 20]).unwrap();
+        let left = path.with_file_name(format!("{DRAFT}.{}", std::process::id()));
+        std::fs::write(&left, vec![b'x'; 1 << 20]).unwrap();
         let (mut log, _) = open(&path);
         for number in 0..100 {
             log.append(&drained(1, number % 2 == 0)).unwrap();
@@ -275,7 +332,7 @@ mod tests {
         }
         let before = std::fs::read(&path).unwrap();
         let draft = Draft::make(&log.file(), &path, log.length(), NOW).unwrap().unwrap();
-        std::fs::remove_file(path.with_file_name(DRAFT)).unwrap();
+        clean_up(&path);
         let outcome = draft.exchange(&log.file(), &path, log.length());
         assert!(matches!(outcome, Outcome::Not(_)), "{outcome:?}");
         assert_eq!(std::fs::read(&path).unwrap(), before);

@@ -4,6 +4,9 @@ use super::Term;
 use crate::log_times::Piece;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 
 /// Bytes at the end of a file whose hash tells whether two copies are alike.
 pub const TAIL: u64 = 64 * 1024;
@@ -26,6 +29,29 @@ impl Prefix {
     pub fn of(length: u64, end: &[u8]) -> Self {
         Self { length, tail: blake3::hash(end).to_hex().to_string() }
     }
+}
+
+/// The most bytes that the first line of a log has.
+pub const FIRST_LINE: usize = 1024;
+
+/// How often a log was made shorter, by its first line: one of a higher generation has all that those of a lower one have, and
+/// may have less bytes. 0: never, or it is no log.
+#[must_use]
+pub fn generation(first: &[u8]) -> u32 {
+    let line = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line: Option<serde_json::Value> = crate::json::read(line).ok();
+    let found = line.and_then(|line| line["log"]["reopened"]["generation"].as_u64());
+    found.and_then(|generation| u32::try_from(generation).ok()).unwrap_or(0)
+}
+
+/// The generation of the log at a path.
+///
+/// # Errors
+/// Where it can't be read.
+pub fn generation_of(log: &Path) -> io::Result<u32> {
+    let mut first = Vec::new();
+    File::open(log)?.take(FIRST_LINE as u64).read_to_end(&mut first)?;
+    Ok(generation(&first))
 }
 
 /// A small file, which is always copied whole.

@@ -59,6 +59,9 @@ impl Followed {
 pub struct Copy {
     /// What it says of itself.
     pub note: ReplicaNote,
+    /// How often the log was made shorter: what counts more than its length.
+    #[serde(default)]
+    pub generation: u32,
     /// Bytes of the log.
     pub length: u64,
     /// Bytes of all jobs' output, which comes behind the log.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use ckpt_node::is_job_id;
-use protocol::cluster::replica::{NOTE, Prefix, ReplicaNote, ReplicaOrder, TAIL};
+use protocol::cluster::replica::{NOTE, Prefix, ReplicaNote, ReplicaOrder, TAIL, generation_of};
 use protocol::cluster::succession::Copy;
 use protocol::log_times::{Piece, TimesFile};
 
@@ -68,7 +68,8 @@ pub fn look(folder: &Path) -> Option<Copy> {
     let jobs = fs::read_dir(folder.join(JOBS)).into_iter().flatten().flatten();
     let outputs = jobs.filter_map(|job| fs::metadata(job.path().join("log")).ok());
     let output = outputs.map(|log| log.len()).sum();
-    Some(Copy { note, length: log.len(), output, age_ms })
+    let generation = generation_of(&folder.join(LOG)).ok()?;
+    Some(Copy { note, generation, length: log.len(), output, age_ms })
 }
 
 /// The jobs of which a copy has output.
@@ -185,6 +186,8 @@ impl Folder {
     }
 
     fn hold(&mut self) -> io::Result<Done> {
+        // What is there counts as durable once it is told.
+        self.sync()?;
         *self = Self::new(self.path.clone());
         make(&self.path)?;
         make(&self.at(JOBS))?;

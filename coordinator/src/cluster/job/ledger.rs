@@ -321,6 +321,7 @@ impl Ledger {
             ClusterEntry::Opened { .. }
             | ClusterEntry::JobKnown(_)
             | ClusterEntry::JobsRemoved { .. }
+            | ClusterEntry::Reopened { .. }
             | ClusterEntry::Shortened { .. }
             | ClusterEntry::TermBegun { .. }
             | ClusterEntry::NodeKnown { .. }

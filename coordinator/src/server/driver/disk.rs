@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use tokio::sync::mpsc as news;
 
 /// What it is asked for.
@@ -75,6 +76,23 @@ pub struct Disk<T> {
     done: news::UnboundedReceiver<Done>,
     finished: Option<Done>,
     waiting: Option<T>,
+    /// Whether another log takes the place of the log.
+    is_exchange: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What still may replace the log ends before the folder is another coordinator's.
+impl<T> Drop for Disk<T> {
+    fn drop(&mut self) {
+        if !self.is_busy() || !self.is_exchange {
+            return;
+        }
+        let (gone, _) = mpsc::channel();
+        self.orders = gone;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl<T> Disk<T> {
@@ -85,19 +103,21 @@ impl<T> Disk<T> {
     pub fn start() -> io::Result<Self> {
         let (orders, ordered) = mpsc::channel::<Order>();
         let (tell, done) = news::unbounded_channel();
-        std::thread::Builder::new().name("log".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
             while let Ok(order) = ordered.recv() {
                 if tell.send(order.carry_out()).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Self { orders, done, finished: None, waiting: None })
+        let (finished, waiting, thread) = (None, None, Some(thread));
+        Ok(Self { orders, done, finished, waiting, is_exchange: false, thread })
     }
 
     /// Begins what `waiting` is given back for. Called only while it [is not busy](Self::is_busy).
     pub fn begin(&mut self, order: Order, waiting: T) {
         self.waiting = Some(waiting);
+        self.is_exchange = matches!(order, Order::Exchange { .. });
         if let Err(mpsc::SendError(order)) = self.orders.send(order) {
             // The thread is gone, whatever befell it: what it would have done is done here.
             self.finished = Some(order.carry_out());
@@ -115,7 +135,8 @@ impl<T> Disk<T> {
             std::future::pending::<()>().await;
         }
         if self.finished.is_none() {
-            self.finished = Some(self.done.recv().await.unwrap_or_else(ended));
+            let done = self.done.recv().await;
+            self.finished = Some(done.unwrap_or_else(|| ended(self.is_exchange)));
         }
     }
 
@@ -127,14 +148,18 @@ impl<T> Disk<T> {
         let finished = self.finished.take().or_else(|| match self.done.try_recv() {
             Ok(result) => Some(result),
             Err(news::error::TryRecvError::Empty) => None,
-            Err(news::error::TryRecvError::Disconnected) => Some(ended()),
+            Err(news::error::TryRecvError::Disconnected) => Some(ended(self.is_exchange)),
         })?;
         Some((self.waiting.take()?, finished))
     }
 }
 
-fn ended() -> Done {
-    Done::Synced(Err(io::Error::other("the thread that makes the log durable has ended")))
+fn ended(is_exchange: bool) -> Done {
+    let error = io::Error::other("the thread that makes the log durable has ended");
+    match is_exchange {
+        true => Done::Exchanged(Outcome::Unsure(error)),
+        false => Done::Synced(Err(error)),
+    }
 }
 
 #[cfg(test)]

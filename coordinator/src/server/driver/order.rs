@@ -232,7 +232,8 @@ impl Driver {
 
     /// Brings the copies up to date, as far as that goes.
     pub(super) fn replicate(&mut self) {
-        if self.ending.is_some() {
+        // While another log takes its place, it is not known which one its name leads to.
+        if self.ending.is_some() || self.shortening.is_exchanging() {
             return;
         }
         if std::mem::take(&mut self.log_holders_changed) {

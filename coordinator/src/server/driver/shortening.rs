@@ -1,9 +1,15 @@
-//! When the log is made shorter: whenever it is twice as long as it was then, and not short anyway. A thread makes the
+//! When the log is made shorter: whenever it is twice as long as it was then, and not short anyway; sooner where it comes near to
+//! what can be read. A thread makes the
 //! shorter one while the loop goes on; the log's place it takes while nothing waits to be written or copied.
 
 use super::{Driver, Ending, disk, order};
+use crate::journal::MAX_LOG;
 use crate::server::shortening::{Draft, NotShorter, Outcome};
+use crate::settings::SECOND;
 use tokio::task::JoinHandle;
+
+/// After a failure, in nanoseconds.
+const AGAIN: u64 = 600 * SECOND;
 
 /// Where that stands.
 #[derive(Debug, Default)]
@@ -14,6 +20,9 @@ pub struct Shortening {
     next: u64,
     making: Option<JoinHandle<Result<Option<Draft>, NotShorter>>>,
     made: Option<Draft>,
+    is_exchanging: bool,
+    /// Nothing is tried before then, on the clock of [`crate::Time::nanos`]: something failed.
+    not_before: u64,
 }
 
 impl Shortening {
@@ -22,9 +31,20 @@ impl Shortening {
         Self { above: bytes, ..Self::default() }
     }
 
-    fn is_due(&self, length: u64) -> bool {
-        let idle = self.making.is_none() && self.made.is_none();
-        idle && self.above > 0 && length > self.above.max(self.next)
+    /// Whether another log takes the log's place right now.
+    pub fn is_exchanging(&self) -> bool {
+        self.is_exchanging
+    }
+
+    fn is_due(&self, length: u64, now: u64) -> bool {
+        let idle = self.making.is_none() && self.made.is_none() && !self.is_exchanging;
+        idle && self.above > 0 && now >= self.not_before && length > self.above.max(self.next)
+    }
+
+    /// Of a log that has this length, and can't be much shorter.
+    fn wait_from(&mut self, length: u64) {
+        let room = MAX_LOG.saturating_sub(length);
+        self.next = length.saturating_add(length.min(room / 2));
     }
 }
 
@@ -34,14 +54,14 @@ impl Driver {
         if let Some(making) = self.shortening.making.take_if(|making| making.is_finished()) {
             match making.await {
                 Ok(Ok(made)) => self.shortening.made = made,
-                Ok(Err(kept)) => is_kept(&kept),
+                Ok(Err(kept)) => self.is_kept(&kept),
                 Err(error) => tracing::error!("the log is not made shorter: {error}"),
             }
         }
         let length = self.journal.length();
-        if self.shortening.is_due(length) {
+        if self.shortening.is_due(length, self.clock.now().nanos) {
             // Until it is known how short it becomes.
-            self.shortening.next = length.saturating_mul(2);
+            self.shortening.wait_from(length);
             let (log, path) = (self.journal.file(), self.journal.path().to_owned());
             let now = self.clock.now();
             let make = move || Draft::make(&log, &path, length, now);
@@ -54,11 +74,13 @@ impl Driver {
         if let Some(draft) = self.shortening.made.take() {
             let (log, path) = (self.journal.file(), self.journal.path().to_owned());
             let order = disk::Order::Exchange { draft, log, path, end: self.journal.length() };
+            self.shortening.is_exchanging = true;
             self.disk.begin(order, order::Written::default());
         }
     }
 
     pub(super) fn is_exchanged(&mut self, outcome: Outcome) {
+        self.shortening.is_exchanging = false;
         match outcome {
             Outcome::Done { file, length } => {
                 tracing::info!(
@@ -66,19 +88,21 @@ impl Driver {
                     self.journal.length()
                 );
                 self.journal.go_on_in(file, length);
-                self.shortening.next = length.saturating_mul(2);
-                self.replication.begin_anew();
-                self.log_holders_changed = true;
+                self.shortening.wait_from(length);
+                self.copies(|replication, send| replication.begin_anew(send));
             }
-            Outcome::Not(kept) => is_kept(&kept),
+            Outcome::Not(kept) => self.is_kept(&kept),
             Outcome::Unsure(error) => {
                 let path = self.journal.path().display();
                 self.ending = Some(Ending::Unrecorded(format!("sync {path}: {error}")));
             }
         }
     }
-}
 
-fn is_kept(kept: &NotShorter) {
-    tracing::warn!("the log is not made shorter: {kept}");
+    /// It is tried again a while later.
+    fn is_kept(&mut self, kept: &NotShorter) {
+        tracing::warn!("the log is not made shorter: {kept}");
+        (self.shortening.next, self.shortening.not_before) =
+            (0, self.clock.now().nanos.saturating_add(AGAIN));
+    }
 }

@@ -152,7 +152,6 @@ impl Holder {
 
     /// Orders up to that one are durable. True where it is whole by that for the first time.
     pub fn durable(&mut self, number: u64) -> bool {
-        self.stalled = false;
         let mut news = false;
         while self.under_way.front().is_some_and(|first| first.0 <= number) {
             let Some((_, change, _)) = self.under_way.pop_front() else { break };
@@ -164,6 +163,8 @@ impl Holder {
                 Change::Nothing => {}
             }
         }
+        // Nobody waits for one that has to be brought all of it first, once it took too long.
+        self.stalled &= !self.whole;
         news
     }
 

@@ -78,9 +78,12 @@ impl Replication {
         }
     }
 
-    /// The log is another one: every copy of it begins anew.
-    pub fn begin_anew(&mut self) {
-        self.holders.clear();
+    /// The log is another one: every copy of it begins anew, and each is waited for as before.
+    pub fn begin_anew(&mut self, send: &mut Send<'_>) {
+        for (node, holder) in &mut self.holders {
+            send(node, ReplicaOrder::Hold, &[]);
+            *holder = Holder::new(holder.connection);
+        }
     }
 
     /// A connection is gone.

@@ -6,7 +6,7 @@ use crate::journal::{self, Journal};
 use crate::server::replication::Source;
 use crate::server::{ServeError, io_error};
 use protocol::cluster::Term;
-use protocol::cluster::replica::{NOTE, ReplicaNote, SmallFile};
+use protocol::cluster::replica::{NOTE, ReplicaNote, SmallFile, generation_of};
 use protocol::cluster::succession::Copy;
 use protocol::log_times;
 use protocol::transport::{Authorities, Authority};
@@ -55,12 +55,13 @@ pub fn look(folder: &Path) -> Result<Option<Copy>, ServeError> {
     let age = log.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
     let age_ms = age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
     let output = Source::new(folder).output_length();
-    Ok(Some(Copy { note, length: log.len(), output, age_ms }))
+    let generation = generation_of(&path).map_err(failed("read", &path))?;
+    Ok(Some(Copy { note, generation, length: log.len(), output, age_ms }))
 }
 
 /// Whether one copy says more than another.
 pub fn is_newer(copy: &Copy, than: &Copy) -> bool {
-    let extent = |copy: &Copy| (copy.note.term, copy.length, copy.output);
+    let extent = |copy: &Copy| (copy.note.term, copy.generation, copy.length, copy.output);
     extent(copy) > extent(than)
 }
 
@@ -141,7 +142,8 @@ pub fn lay_down(
     if old.exists() {
         let known = entries(state)?;
         let length = fs::metadata(&old).map_err(failed("read", &old))?.len();
-        if (term_of(&known), length) >= (term, chosen.length) {
+        let generation = generation_of(&old).map_err(failed("read", &old))?;
+        if (term_of(&known), generation, length) >= (term, chosen.generation, chosen.length) {
             return Err(ServeError::Recovery(format!(
                 "{} has a log that is not older than any copy: start it without --recover",
                 state.display()
@@ -231,5 +233,41 @@ impl Copied {
         // It has served.
         let _ = fs::remove_dir_all(self.state.join(FETCHED));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Time;
+    use crate::cluster::shorten;
+    use crate::server::LOG;
+
+    /// A copy with a log of these entries.
+    fn copy_of(entries: &[ClusterEntry]) -> (tempfile::TempDir, Copy) {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut log, _) = Journal::open(&folder.path().join(LOG), entries[0].clone()).unwrap();
+        entries[1..].iter().for_each(|entry| log.append(entry).unwrap());
+        let note = r#"{"term":1,"addresses":[],"grace_s":1.0}"#;
+        fs::write(folder.path().join(NOTE), note).unwrap();
+        let copy = look(folder.path()).unwrap().unwrap();
+        (folder, copy)
+    }
+
+    #[test]
+    fn a_log_that_was_made_shorter_is_newer_than_the_one_before() {
+        let mut entries = vec![ClusterEntry::Opened { format: 1 }];
+        let drained = |on| ClusterEntry::NodeDrained { node: "n".parse().unwrap(), on };
+        entries.extend((0..100).map(|number| drained(number % 2 == 0)));
+        let (_old, old) = copy_of(&entries);
+        entries = shorten(Time::default(), &entries).unwrap();
+        let (_new, new) = copy_of(&entries);
+        assert!(new.length < old.length && is_newer(&new, &old) && !is_newer(&old, &new));
+        entries.push(drained(true));
+        let (_longer, longer) = copy_of(&entries);
+        assert!(is_newer(&longer, &new));
+        let (_newest, newest) = copy_of(&shorten(Time::default(), &entries).unwrap());
+        assert_eq!((old.generation, new.generation, newest.generation), (0, 1, 2));
+        assert!(is_newer(&newest, &longer));
     }
 }

@@ -195,7 +195,11 @@ pub fn stop(context: &Context, name: &str, now: bool) -> Result<(), Failure> {
         was_running |= folder.is_running();
         match farm::ask(&folder, Request::Stop { now })? {
             Some(Reply::Refused { reason }) => return Err(FarmError::Refused(reason).into()),
-            Some(_) => return Ok(farm::until_gone(&folder)?),
+            Some(_) => {
+                // What was submitted meanwhile has ended with it: the stop came last.
+                farm::note_stop(&folder)?;
+                return Ok(farm::until_gone(&folder)?);
+            }
             None if !folder.is_running() => {
                 // One that has nothing to do may be gone before it has answered.
                 if !was_running {
