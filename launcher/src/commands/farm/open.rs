@@ -103,15 +103,25 @@ pub fn add(context: &Context, arguments: SubmitArguments) -> Result<(FarmFolder,
     }
 }
 
-/// Whether this process is a task of that farm, or of one's making.
+/// Whether this process is a task of that farm, or of one's making, which has not ended: what a task has left in the
+/// background is none.
 pub fn is_within(context: &Context, name: &str) -> bool {
-    let (Some(folder), Some(_task)) = (std::env::var_os(farm::MARK), std::env::var_os(farm::TASK))
-    else {
+    let (Some(folder), Ok(task)) = (std::env::var_os(farm::MARK), std::env::var(farm::TASK)) else {
         return false;
     };
-    let Ok(found) = find(context, name) else { return false };
+    let (Ok(found), Ok(task)) = (find(context, name), task.parse()) else { return false };
     let own = std::fs::metadata(folder).map(|own| (own.dev(), own.ino()));
-    own.is_ok_and(|own| found.identity() == Some(own))
+    if !own.is_ok_and(|own| found.identity() == Some(own)) {
+        return false;
+    }
+    let mut ends = Ends::of(&found);
+    loop {
+        match ends.read() {
+            Ok(true) => {}
+            Ok(false) => return ends.end(Task(task)).is_none(),
+            Err(_) => return false,
+        }
+    }
 }
 
 /// Sees to it that a farm runs that task.

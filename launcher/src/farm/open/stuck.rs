@@ -65,7 +65,8 @@ pub fn note_loose(folder: &FarmFolder, task: Task) -> Result<(), FarmError> {
 fn add(folder: &FarmFolder, note: Note) -> Result<(), FarmError> {
     let path = folder.path().join(STUCK);
     let write = || -> io::Result<()> {
-        let line = serde_json::to_string(&note).map_err(io::Error::other)? + "\n";
+        // What was torn before it stays alone.
+        let line = format!("\n{}\n", serde_json::to_string(&note).map_err(io::Error::other)?);
         File::options()
             .append(true)
             .create(true)
@@ -80,8 +81,8 @@ fn add(folder: &FarmFolder, note: Note) -> Result<(), FarmError> {
 #[derive(Debug)]
 pub struct Stuck {
     path: PathBuf,
-    /// What was read last: which file, and how long it was.
-    seen: Option<(u64, u64)>,
+    /// What was read last: which file, how long it was, and when it was changed.
+    seen: Option<(u64, u64, i64)>,
     reasons: BTreeMap<Task, String>,
 }
 
@@ -108,12 +109,13 @@ impl Stuck {
             file => file?,
         };
         let found = file.metadata()?;
-        let now = Some((found.ino(), found.len()));
+        let now = Some((found.ino(), found.len(), found.mtime_nsec()));
         if self.seen == now {
             return Ok(());
         }
-        let mut text = String::new();
-        file.take(MOST).read_to_string(&mut text)?;
+        let mut text = Vec::new();
+        file.take(MOST).read_to_end(&mut text)?;
+        let text = String::from_utf8_lossy(&text);
         self.reasons.clear();
         // One that was torn by a full disk, or is being written, says nothing.
         for note in text.lines().filter_map(|line| serde_json::from_str::<Note>(line).ok()) {
@@ -163,8 +165,10 @@ mod tests {
         note_stuck(&folder, Task(2), &"é".repeat(MOST_SAID)).unwrap();
         assert_eq!(why(1).as_deref(), Some("a \"file\"\nhas changed"));
         assert_eq!(why(2).map(|why| why.len()), Some(MOST_SAID));
+        let mut file = File::options().append(true).open(folder.path().join(STUCK)).unwrap();
+        file.write_all(b"{\"task\":7,\"reason\":\"\xc3").unwrap();
         note_loose(&folder, Task(1)).unwrap();
-        assert_eq!((why(1), why(3)), (None, None));
+        assert_eq!((why(1), why(3), why(7)), (None, None, None));
         assert!(why(2).is_some());
         forget_stuck(&folder).unwrap();
         assert_eq!(why(2), None);
