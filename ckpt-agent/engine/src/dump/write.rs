@@ -173,8 +173,8 @@ fn write_process(
     files: &mut MappedFiles,
 ) -> Result<(ProcessImage, Vec<PendingWindow>)> {
     let shows_itself = process.shows_itself();
-    let ProcessDump { host_pid, snapshot_pid, mut image, planned, early, guards, unwritten } =
-        process;
+    let ProcessDump { host_pid, snapshot_pid, mut image, .. } = process;
+    let ProcessDump { shows_program, planned, early, guards, unwritten, .. } = process;
     let writing = debug_span!("process", pid = image.pid, host_pid, bytes = Empty).entered();
     doing::begin("writing the memory of", Thing::Process(image.pid));
     let before = writer.progress.load(Ordering::Relaxed);
@@ -243,7 +243,8 @@ fn write_process(
     }
     image.areas = areas;
     let check = data.graph.kept.file_check;
-    image.executable = executable(snapshot_pid, &root, &image.executable.path, check);
+    let link = shows_program.then(|| format!("/proc/{snapshot_pid}/exe"));
+    image.executable = executable(link, &root, &image.executable.path, check);
     Ok((image, windows))
 }
 
