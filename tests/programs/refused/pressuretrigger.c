@@ -1,5 +1,6 @@
 /*
- * A trigger on the pressure of the machine (/proc/pressure): what was written is told nowhere.
+ * A trigger on the pressure of the machine (/proc/pressure): what was written is told nowhere. The checkpoint that is refused takes
+ * no event from it.
  */
 #include "conform.h"
 #include <poll.h>
