@@ -1,6 +1,5 @@
 /*
- * A trigger on the pressure of the machine (/proc/pressure): what was written is told nowhere. The checkpoint that is refused takes
- * no event from it.
+ * A trigger on the pressure of the machine (/proc/pressure): what was written is told nowhere.
  */
 #include "conform.h"
 #include <poll.h>
