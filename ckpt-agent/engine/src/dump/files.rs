@@ -96,9 +96,8 @@ fn describe(path: &str, reached: &str, metadata: &Metadata, check: FileCheck) ->
     }
 }
 
-/// The executable of a process as it must be found at restart; only its path where it is gone already. Its path is told from our
-/// root, which the process may have left (chroot(2)): its link in /proc leads there from anywhere. `link`: that one, if it shows
-/// the program, and not what has restored it.
+/// The executable of a process as it must be found at restart; only its path where it is gone already. `link`: the one in /proc,
+/// which leads there from anywhere, if it shows the program, and not what has restored it. `root`: where its path begins.
 pub fn executable(link: Option<String>, root: &str, path: &str, check: FileCheck) -> MappedFile {
     let leads_there =
         |link: &String| std::fs::read_link(link).is_ok_and(|shown| shown == Path::new(path));

@@ -16,7 +16,7 @@ use super::super::graph::{
 };
 use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
-use super::super::proc::{Mapping, add_policies, around, read_smaps};
+use super::super::proc::{Mapping, add_policies, around, namespace_root, read_smaps};
 use super::super::sys::stat::modified_ns_of;
 use super::areas::{Plan, area, is_over_file};
 use super::detached;
@@ -244,7 +244,12 @@ fn write_process(
     image.areas = areas;
     let check = data.graph.kept.file_check;
     let link = shows_program.then(|| format!("/proc/{snapshot_pid}/exe"));
-    image.executable = executable(link, &root, &image.executable.path, check);
+    // The process may have left the root from which its program's path is told.
+    let top = match data.context.places {
+        Some(_) => root,
+        None => namespace_root(snapshot_pid)?,
+    };
+    image.executable = executable(link, &top, &image.executable.path, check);
     Ok((image, windows))
 }
 
