@@ -114,7 +114,7 @@ mod tests {
             let _without_rights = Restrained::begin(OVER_FILES).unwrap();
             leads_to_it_for_user(probe, context)
         };
-        set_permissions(&top, Permissions::from_mode(0)).unwrap();
+        set_permissions(&top, Permissions::from_mode(0o000)).unwrap();
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(&top, Some(OTHER), Some(OTHER)).unwrap();
             context.user = Some(UserOrder { uid: OTHER, gid: OTHER, groups: Vec::new() });
