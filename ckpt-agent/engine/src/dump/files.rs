@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use protocol::launch::FileCheck;
@@ -95,13 +96,17 @@ fn describe(path: &str, reached: &str, metadata: &Metadata, check: FileCheck) ->
     }
 }
 
-/// The executable of a process (number on this machine) as it must be found at restart; only its path where it is gone
-/// already. Its path is told from our root, which the process may have left (chroot(2)): its link leads there from anywhere.
-pub fn executable(pid: i32, root: &str, path: &str, check: FileCheck) -> MappedFile {
-    let link = format!("/proc/{pid}/exe");
-    let by_link = std::fs::metadata(&link).ok().filter(|metadata| metadata.nlink() > 0);
+/// The executable of a process as it must be found at restart; only its path where it is gone already. `link`: the one in /proc,
+/// which leads there from anywhere, if it shows the program, and not what has restored it. `root`: where its path begins.
+pub fn executable(link: Option<String>, root: &str, path: &str, check: FileCheck) -> MappedFile {
+    let leads_there =
+        |link: &String| std::fs::read_link(link).is_ok_and(|shown| shown == Path::new(path));
+    let by_link = link.filter(leads_there).and_then(|link| {
+        let metadata = std::fs::metadata(&link).ok().filter(|metadata| metadata.nlink() > 0)?;
+        Some((link, metadata))
+    });
     let found = match by_link {
-        Some(metadata) => Ok((link, metadata)),
+        Some(found) => Ok(found),
         None => {
             let reached = format!("{root}{path}");
             std::fs::metadata(&reached).map(|metadata| (reached, metadata))

@@ -18,7 +18,7 @@ use super::super::graph::{
 };
 use super::super::local_descriptors;
 use super::super::objects::paths;
-use super::super::proc::{must_be_own, read_text, root_directory};
+use super::super::proc::{must_be_own, name_of, read_text, root_directory};
 use super::super::sys::cpu_features;
 use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
@@ -315,7 +315,7 @@ pub fn ended_leader(node: &ProcessNode, leader: i32, other: &ThreadImage) -> Res
     Ok(ThreadImage {
         tid: node.pid,
         tid_inside: node.inside.map(|inside| inside.pid),
-        comm: node.comm.clone(),
+        comm: name_of(leader)?.unwrap_or_else(|| node.comm.clone()),
         ended: true,
         // As wait(2) tells it.
         exit_status: (status >> 8) as u8,
@@ -393,7 +393,7 @@ pub fn ask_thread(
     Ok(ThreadImage {
         tid,
         tid_inside,
-        comm: raw_name(&status.name),
+        comm: name_of(host_tid)?.ok_or(EngineError::Gone(host_tid))?,
         ended: false,
         exit_status: 0,
         registers: to_hex(&Current::to_bytes(&registers)),
@@ -418,11 +418,6 @@ pub fn ask_thread(
             u32::try_from(results[securebits.0]).unwrap_or(0),
         ),
     })
-}
-
-/// A name as it was set: /proc/PID/status writes line feeds and backslashes in it as C does (fs/proc/array.c, proc_task_name).
-fn raw_name(shown: &str) -> String {
-    shown.split("\\\\").map(|part| part.replace("\\n", "\n")).collect::<Vec<_>>().join("\\")
 }
 
 /// A timespec that a call expects, and where.

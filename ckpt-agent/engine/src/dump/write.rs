@@ -16,7 +16,7 @@ use super::super::graph::{
 };
 use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
-use super::super::proc::{Mapping, add_policies, around, read_smaps};
+use super::super::proc::{Mapping, add_policies, around, namespace_root, read_smaps};
 use super::super::sys::stat::modified_ns_of;
 use super::areas::{Plan, area, is_over_file};
 use super::detached;
@@ -173,8 +173,8 @@ fn write_process(
     files: &mut MappedFiles,
 ) -> Result<(ProcessImage, Vec<PendingWindow>)> {
     let shows_itself = process.shows_itself();
-    let ProcessDump { host_pid, snapshot_pid, mut image, planned, early, guards, unwritten } =
-        process;
+    let ProcessDump { host_pid, snapshot_pid, mut image, .. } = process;
+    let ProcessDump { shows_program, planned, early, guards, unwritten, .. } = process;
     let writing = debug_span!("process", pid = image.pid, host_pid, bytes = Empty).entered();
     doing::begin("writing the memory of", Thing::Process(image.pid));
     let before = writer.progress.load(Ordering::Relaxed);
@@ -243,7 +243,13 @@ fn write_process(
     }
     image.areas = areas;
     let check = data.graph.kept.file_check;
-    image.executable = executable(snapshot_pid, &root, &image.executable.path, check);
+    let link = shows_program.then(|| format!("/proc/{snapshot_pid}/exe"));
+    // The process may have left the root from which its program's path is told.
+    let top = match data.context.places {
+        Some(_) => root,
+        None => namespace_root(snapshot_pid)?,
+    };
+    image.executable = executable(link, &top, &image.executable.path, check);
     Ok((image, windows))
 }
 

@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::super::error::{Refusal, Result};
-use super::Probe;
 use super::other_name::DELETED;
+use super::{DumpContext, Probe, reopen};
 
 /// Limit of names tried before a folder counts as full.
 const ATTEMPTS: u32 = 10_000;
@@ -23,26 +23,39 @@ pub fn leads_to_it(probe: &Probe) -> bool {
         && (seen(&format!("{}{}", probe.root, probe.link)) || seen(&probe.link))
 }
 
-/// Refuses what has a name that cannot be looked at, so that nobody knows whether it leads there: taken for deleted, it would
-/// be a file of its own after a restart.
+/// As [`leads_to_it`], also where only the job's user may search the folder: whoever acts for all users has no rights over some file
+/// systems (NFS, FUSE).
 ///
 /// # Errors
-/// The refusal.
-pub fn refuse_hidden(probe: &Probe) -> Result<()> {
-    let hidden = |path: &str| {
-        std::fs::symlink_metadata(path)
+/// The refusal of what is written and has a name at which neither may look, so that nobody knows whether it leads there: taken for
+/// deleted, it would be a file of its own after a restart.
+pub fn leads_to_it_for_user(probe: &Probe, context: &DumpContext) -> Result<bool> {
+    if leads_to_it(probe) {
+        return Ok(true);
+    }
+    let is_hidden = || {
+        std::fs::symlink_metadata(format!("{}{}", probe.root, probe.link))
             .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
     };
-    let is_hidden = probe.stat.st_nlink > 0
-        && !probe.link.ends_with(DELETED)
-        && hidden(&format!("{}{}", probe.root, probe.link));
-    match is_hidden {
+    if probe.stat.st_nlink == 0 || probe.link.ends_with(DELETED) || !is_hidden() {
+        return Ok(false);
+    }
+    if context.user.is_some() {
+        let _acting = context.act_as_user()?;
+        if leads_to_it(probe) {
+            return Ok(true);
+        }
+        if !is_hidden() {
+            return Ok(false);
+        }
+    }
+    match reopen::writable(probe.flags) {
         true => Err(Refusal::new(
             format!("{} is open, but its folder may not be searched", probe.link),
             "give the job's user the right to search the folder",
         )
         .into()),
-        false => Ok(()),
+        false => Ok(false),
     }
 }
 
@@ -74,4 +87,47 @@ pub fn first_free<T>(
         }
     }
     Err(nix::errno::Errno::EEXIST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, Permissions, create_dir, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::super::job_init::UserOrder;
+    use super::super::super::sys::restrained::{OVER_FILES, Restrained};
+    use super::super::testing::probe;
+    use super::*;
+
+    /// A user that is nobody's.
+    const OTHER: u32 = 65_534;
+
+    #[test]
+    fn what_the_user_alone_may_look_at_is_found() {
+        let top = std::env::temp_dir().join(format!("paths-{}", std::process::id()));
+        create_dir(&top).unwrap();
+        let path = top.join("file");
+        let written = probe(File::create(&path).unwrap());
+        let read = probe(File::open(&path).unwrap());
+        let mut context = DumpContext::default();
+        let found = |probe: &Probe, context: &DumpContext| {
+            let _without_rights = Restrained::begin(OVER_FILES).unwrap();
+            leads_to_it_for_user(probe, context)
+        };
+        set_permissions(&top, Permissions::from_mode(0o000)).unwrap();
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&top, Some(OTHER), Some(OTHER)).unwrap();
+            context.user = Some(UserOrder { uid: OTHER, gid: OTHER, groups: Vec::new() });
+        }
+        let refused = found(&written, &context).unwrap_err().to_string();
+        assert!(refused.contains("may not be searched"), "{refused}");
+        assert!(!found(&read, &context).unwrap());
+        set_permissions(&top, Permissions::from_mode(0o700)).unwrap();
+        assert!(found(&written, &context).unwrap());
+        assert!(found(&read, &context).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        let gone = probe(&written.copy);
+        assert!(!found(&gone, &context).unwrap());
+        std::fs::remove_dir(&top).unwrap();
+    }
 }

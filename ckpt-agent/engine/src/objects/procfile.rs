@@ -22,6 +22,10 @@ const MOUNTED: &str = "/proc/";
 const LONGEST: usize = 4000;
 /// Folders whose entries come and go while the process lives.
 const OF_DESCRIPTORS: [&str; 3] = ["fd/", "fdinfo/", "map_files/"];
+/// Links that lead out of /proc.
+const LINKS: [&str; 3] = ["cwd", "exe", "root"];
+/// Folders of such.
+const OF_LINKS: [&str; 2] = ["fd/", "map_files/"];
 /// The first process of a PID namespace, which every machine has.
 const FIRST: Pid = 1;
 
@@ -55,6 +59,13 @@ fn take_apart(link: &str) -> Option<(Pid, Option<Pid>, &str)> {
         }
         None => Some((pid, None, rest)),
     }
+}
+
+/// What comes behind the place of a link that leads out of /proc, to whatever its process has there: its own name and more.
+fn of_link(name: &str) -> Option<&str> {
+    let in_folder = OF_LINKS.iter().find_map(|folder| name.strip_prefix(folder));
+    let first = name.split('/').next().unwrap_or_default();
+    in_folder.or_else(|| LINKS.contains(&first).then_some(name))
 }
 
 /// Refuses a file of a process in another /proc than the job's, which has other numbers for processes.
@@ -94,7 +105,10 @@ impl ProcessFile {
     fn check(&self) -> Result<()> {
         let odd = |part: &str| part.is_empty() || part == "." || part == "..";
         let parts = self.name.split('/').any(odd) && !self.name.is_empty();
-        if parts || self.name.len() > LONGEST || self.name.contains('\0') {
+        // Threads have a field of their own, and nothing is below a link.
+        let through = of_link(&self.name).is_some_and(|below| below.contains('/'))
+            || self.name.starts_with("task/");
+        if parts || through || self.name.len() > LONGEST || self.name.contains('\0') {
             return Err(EngineError::Damaged(format!("the file {:?} of a process", self.name)));
         }
         Ok(())
@@ -119,7 +133,13 @@ impl ProcessFile {
 
     /// The flags that it is opened with again.
     pub fn wanted(&self, flags: i32) -> i32 {
-        let kept = if self.is_namespace() { 0 } else { flags & libc::O_NOFOLLOW };
+        // Nobody has what such a link leads to open as a file of /proc: only the link itself (O_PATH).
+        let is_link = of_link(&self.name).is_some();
+        let kept = match self.is_namespace() {
+            true => 0,
+            false if is_link => libc::O_NOFOLLOW,
+            false => flags & libc::O_NOFOLLOW,
+        };
         // F_GETFL tells of it, and no call takes it away again.
         reopen::wanted(flags) & !libc::O_NOFOLLOW | kept
     }
@@ -232,9 +252,36 @@ mod tests {
         assert_eq!(named("net/dev").path(7, None).unwrap(), "/proc/7/net/dev");
         assert_eq!(named("").path(7, Some(8)).unwrap(), "/proc/7/task/8");
         let long = "a/".repeat(3000) + "a";
+        for through in
+            ["root/etc/passwd", "cwd/a", "exe/a", "fd/7/a", "map_files/1-2/a", "task/8/exe"]
+        {
+            assert!(named(through).path(7, None).is_err(), "{through}");
+        }
         for bad in ["../7/maps", "a/../../x", "/etc/passwd", "a//b", "a\0b", "./a", "a/", &long] {
             assert!(named(bad).path(7, None).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn links_that_lead_out_of_proc_are_not_followed() {
+        for link in ["exe", "cwd", "root", "fd/7", "map_files/1000-2000"] {
+            assert!(named(link).path(7, None).is_ok(), "{link}");
+            assert_ne!(named(link).wanted(libc::O_RDWR) & libc::O_NOFOLLOW, 0, "{link}");
+        }
+        for other in ["", "fd", "fdinfo/7", "map_files", "ns/net", "rooted", "task"] {
+            assert_eq!(named(other).wanted(libc::O_RDWR) & libc::O_NOFOLLOW, 0, "{other}");
+        }
+    }
+
+    #[test]
+    fn an_image_gets_no_descriptor_of_who_restores() {
+        let own = std::fs::File::open("/etc/passwd").unwrap();
+        let name = format!("fd/{}", own.as_raw_fd());
+        let file = ProcessFile { pid: None, ..named(&name) };
+        let graph = super::super::testing::dump(&[]).graph();
+        let kept = super::super::testing::Kept(Vec::new());
+        let context = RestoreContext::new(&graph, &kept, false, 512);
+        assert!(file.open_of_ended(libc::O_RDONLY, &context).is_err());
     }
 
     #[test]

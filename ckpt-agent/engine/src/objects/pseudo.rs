@@ -2,7 +2,6 @@
 
 use std::os::fd::AsFd;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::statfs::{FsType, fstatfs};
 use serde::{Deserialize, Serialize};
 
@@ -29,19 +28,15 @@ fn is_elsewhere(probe: &Probe) -> Result<bool> {
     Ok(found.filesystem_type() == FsType(KINDS[0] as _) && !probe.link.starts_with("/proc/"))
 }
 
-/// Whether the job waits for pressure on the machine or on a control group: what it has written is told nowhere, but without
-/// it poll(2) reports an error (kernel/sched/psi.c, psi_trigger_poll).
+/// Whether the job may wait for pressure on the machine or on a control group: what it has written is told nowhere. Nothing but
+/// triggers is written there, and whether there is one, only poll(2) tells, which takes its event from the job
+/// (kernel/sched/psi.c, psi_trigger_poll).
 fn is_trigger(probe: &Probe) -> bool {
     // cgroup.pressure turns the others on and off, and takes no trigger.
     let is_switch = probe.link.ends_with("/cgroup.pressure");
     let is_pressure =
         probe.link.starts_with("/proc/pressure/") || probe.link.ends_with(".pressure");
-    if !is_pressure || is_switch || !reopen::writable(probe.flags) {
-        return false;
-    }
-    let mut polled = [PollFd::new(probe.copy.as_fd(), PollFlags::POLLPRI)];
-    let found = poll(&mut polled, PollTimeout::ZERO);
-    found.is_ok() && !polled[0].revents().is_some_and(|told| told.contains(PollFlags::POLLERR))
+    is_pressure && !is_switch && reopen::writable(probe.flags)
 }
 
 impl ObjectKind for PseudoFile {
@@ -61,7 +56,7 @@ impl ObjectKind for PseudoFile {
             return Err(probe.unknown().into());
         }
         if is_trigger(probe) {
-            let what = format!("a trigger on {}", probe.link);
+            let what = format!("{} is open for writing, as triggers are", probe.link);
             let way_out = "close it while checkpoints are taken";
             return Err(Refusal::new(what, way_out).into());
         }

@@ -47,8 +47,7 @@ impl ObjectKind for Regular {
             let what = "secret memory (memfd_secret), which cannot be read";
             return Err(Refusal::new(what, "run the program without it").into());
         }
-        if !paths::leads_to_it(probe) {
-            paths::refuse_hidden(probe)?;
+        if !paths::leads_to_it_for_user(probe, context)? {
             return Carried::dump(probe, context, false).map(Self::Carried);
         }
         if paths::is_silly_rename(&probe.link) {

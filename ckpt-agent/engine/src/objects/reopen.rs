@@ -44,7 +44,14 @@ pub fn wanted(flags: i32) -> i32 {
 /// # Errors
 /// As open(2).
 pub fn open(path: &str, flags: i32) -> nix::Result<OwnedFd> {
-    let flags = (flags & !ONCE) | libc::O_CLOEXEC | libc::O_NOCTTY;
+    open_as_told(path, (flags & !ONCE) | libc::O_CLOEXEC | libc::O_NOCTTY)
+}
+
+/// Opens a path with these flags and no others.
+///
+/// # Errors
+/// As open(2).
+pub fn open_as_told(path: &str, flags: i32) -> nix::Result<OwnedFd> {
     let attempt = |flags: i32| nix_open(path, OFlag::from_bits_retain(flags), Mode::empty());
     match attempt(flags) {
         // Only the owner may ask for O_NOATIME; not every file system knows O_DIRECT.

@@ -1,5 +1,6 @@
 //! /proc/PID/maps and the VmFlags of /proc/PID/smaps (proc_pid_maps(5), proc_pid_smaps(5)).
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Result};
@@ -171,11 +172,18 @@ fn parse_line(line: &str) -> Option<Mapping> {
     })
 }
 
+/// Names that were looked up: of a device, an inode and the name that maps shows.
+type LookedUp = HashMap<(u64, u64, String), String>;
+
 /// A line of a process's maps, with the name that its file has.
-fn parse(pid: i32, line: &str) -> Option<Mapping> {
+fn parse(pid: i32, line: &str, known: &mut LookedUp) -> Option<Mapping> {
     let mut mapping = parse_line(line)?;
-    if mapping.name.starts_with('/') && mapping.name.contains('\n') {
-        mapping.name = name_of_file(pid, mapping.inode, mapping.name);
+    // What is deleted is found by no name.
+    if mapping.name.starts_with('/') && mapping.name.contains('\n') && !mapping.path().1 {
+        let key = (mapping.device, mapping.inode, mapping.name.clone());
+        let found =
+            known.entry(key).or_insert_with(|| name_of_file(pid, mapping.inode, mapping.name));
+        mapping.name = found.clone();
     }
     Some(mapping)
 }
@@ -213,7 +221,10 @@ fn name_of_file(pid: i32, inode: u64, name: String) -> String {
 pub fn read_maps(pid: i32) -> Result<Vec<Mapping>> {
     let path = format!("/proc/{pid}/maps");
     let text = read_text(&path)?.ok_or(EngineError::Gone(pid))?;
-    text.lines().map(|line| parse(pid, line).ok_or_else(|| EngineError::odd(&path, line))).collect()
+    let mut known = LookedUp::new();
+    let mut parsed =
+        |line| parse(pid, line, &mut known).ok_or_else(|| EngineError::odd(&path, line));
+    text.lines().map(&mut parsed).collect()
 }
 
 /// The one of these mappings, which are ascending, within which a range lies. There may be tens of thousands.
@@ -230,6 +241,7 @@ pub fn read_smaps(pid: i32) -> Result<Vec<Mapping>> {
     let path = format!("/proc/{pid}/smaps");
     let text = read_text(&path)?.ok_or(EngineError::Gone(pid))?;
     let mut mappings: Vec<Mapping> = Vec::new();
+    let mut known = LookedUp::new();
     for line in text.lines() {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
             if let Some(last) = mappings.last_mut() {
@@ -250,7 +262,8 @@ pub fn read_smaps(pid: i32) -> Result<Vec<Mapping>> {
         } else if line.as_bytes().first().is_some_and(u8::is_ascii_hexdigit)
             && !line.as_bytes()[0].is_ascii_uppercase()
         {
-            mappings.push(parse(pid, line).ok_or_else(|| EngineError::odd(&path, line))?);
+            mappings
+                .push(parse(pid, line, &mut known).ok_or_else(|| EngineError::odd(&path, line))?);
         }
     }
     Ok(mappings)

@@ -50,6 +50,18 @@ pub fn read_text(path: &str) -> Result<Option<String>> {
     }
 }
 
+/// The name of a thread (number on this machine) as it was set: stat and status write line feeds and backslashes in it as C does
+/// (fs/proc/array.c, proc_task_name). `None`: it has ended.
+///
+/// # Errors
+/// Where /proc cannot be read.
+pub fn name_of(tid: i32) -> Result<Option<String>> {
+    let mut text = read_text(&format!("/proc/{tid}/comm"))?;
+    // The kernel ends it with one more.
+    let _ = text.as_mut().and_then(String::pop);
+    Ok(text)
+}
+
 /// The state in the text of a stat file (proc_pid_stat(5)).
 pub fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()

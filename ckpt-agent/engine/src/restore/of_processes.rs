@@ -117,7 +117,7 @@ fn open_file(
         Err(Errno::ESRCH) => file.open_of_ended(flags, context),
         // It was opened before its holder gave up the rights to.
         Err(Errno::EACCES | Errno::EPERM) if context.user.is_none() => {
-            reopen::open(&path, flags).map_err(|errno| file.unfit(errno))
+            reopen::open_as_told(&path, file.wanted(flags)).map_err(|errno| file.unfit(errno))
         }
         Err(errno) => Err(file.unfit(errno)),
     }

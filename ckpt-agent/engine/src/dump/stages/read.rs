@@ -445,6 +445,7 @@ impl Quiesced {
         let descriptors: Vec<Descriptor> =
             self.collected.descriptors.remove(&host_pid).unwrap_or_default();
         let break_address = reading.inside.break_address;
+        let shows_program = reading.identity.is_none();
         let ((executable, executable_inside), memory_map, auxv) = match reading.identity {
             Some(own) => {
                 let memory_map = own.memory_map(break_address);
@@ -506,7 +507,16 @@ impl Quiesced {
             threads,
         };
         let (planned, unwritten) = (reading.planned, reading.unwritten);
-        Ok(ProcessDump { host_pid, snapshot_pid, image, planned, early, guards, unwritten })
+        Ok(ProcessDump {
+            host_pid,
+            snapshot_pid,
+            image,
+            shows_program,
+            planned,
+            early,
+            guards,
+            unwritten,
+        })
     }
 
     /// Pages and guard regions of areas that the snapshot process has not inherited, read from the process itself, and guard

@@ -24,6 +24,8 @@ pub struct ProcessDump {
     pub snapshot_pid: i32,
     /// Everything but areas, pages and executable.
     pub image: ProcessImage,
+    /// Whether /proc shows its program: it does not where a restore could not tell the kernel what the process is.
+    pub shows_program: bool,
     /// Its mappings at the moment of the snapshot.
     pub planned: Vec<Planned>,
     /// Pages that the snapshot process did not inherit: address and content.

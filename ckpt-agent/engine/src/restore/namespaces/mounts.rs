@@ -53,6 +53,7 @@ pub(super) fn check(mounts: &[OwnMount], pivot: bool) -> Result<()> {
                 let kind = mount.file_system.as_str();
                 MADE.contains(&kind)
                     && is_text(data)
+                    && is_text(&mount.from)
                     && (kind == "tmpfs" || entries.is_empty())
                     && (kind == "tmpfs" || mount.root == "/" || is_part_of_proc(mount))
                     && are_files(entries)
@@ -487,6 +488,8 @@ mod tests {
             OwnMount { at: "/".to_owned(), ..good.clone() },
             OwnMount { file_system: "ext4".to_owned(), ..good.clone() },
             OwnMount { options: "rw,dev".to_owned(), ..good.clone() },
+            OwnMount { from: "a".repeat(libc::PATH_MAX as usize), ..good.clone() },
+            OwnMount { from: "a\0b".to_owned(), ..good.clone() },
         ] {
             assert!(check(std::slice::from_ref(&bad), false).is_err(), "{bad:?}");
         }
