@@ -5,19 +5,20 @@
 //! end, and goes on in the new one where that one ended.
 
 use crate::cluster::ClusterEntry;
-use crate::journal::{Line, LogError, parse_line};
+use crate::journal::{Line, LogError, MAX_LOG, parse_line};
 use crate::server::BEFORE;
-use protocol::cluster::replica::{Prefix, TAIL};
+use crate::server::shortening::is_at;
+use protocol::cluster::replica::Prefix;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// The most bytes that are read at a time.
 const PIECE: usize = 1 << 20;
 /// The longest line, in bytes: what is known of one job, in a log that was made shorter, is longest.
-const MAX_LINE: usize = 256 << 20;
+const MAX_LINE: u64 = MAX_LOG;
 
 /// What one look at a log found.
 #[derive(Debug, PartialEq)]
@@ -108,7 +109,7 @@ impl Follower {
             rest = after;
         }
         self.rest.extend(rest);
-        if self.rest.len() > MAX_LINE {
+        if self.rest.len() as u64 > MAX_LINE {
             return Err(LogError::Damaged { line: self.lines + found.len() + 1 });
         }
         self.read += count as u64;
@@ -118,13 +119,7 @@ impl Follower {
 
     /// Whether the file that is read is the log.
     fn is_the_log(&self) -> Result<bool, LogError> {
-        let named = std::fs::metadata(&self.path).map_err(failed("read", &self.path))?;
-        Ok((named.dev(), named.ino()) == self.identity()?)
-    }
-
-    fn identity(&self) -> Result<(u64, u64), LogError> {
-        let read = self.file.metadata().map_err(failed("read", &self.path))?;
-        Ok((read.dev(), read.ino()))
+        is_at(&self.file, &self.path).map_err(failed("read", &self.path))
     }
 
     /// The log before has been read to its end: goes on behind that in the log, or, where that is another one's, at its
@@ -142,10 +137,11 @@ impl Follower {
             }
             _ => {
                 // It may have been made shorter more than once meanwhile.
-                let before = File::open(self.path.with_file_name(BEFORE)).ok();
-                let before = before.map(|before| Self::in_file(before, &self.path));
-                let another = match before {
-                    Some(before) if before.identity()? != self.identity()? => before,
+                let path = self.path.with_file_name(BEFORE);
+                let another = match File::open(&path) {
+                    Ok(before) if !is_at(&self.file, &path).map_err(failed("read", &path))? => {
+                        Self::in_file(before, &self.path)
+                    }
                     _ => next,
                 };
                 *self = another;
@@ -154,11 +150,9 @@ impl Follower {
         }
     }
 
+    /// Of what was read of the log.
     fn prefix(&self, length: u64) -> Result<Prefix, LogError> {
-        let mut end = vec![0; length.min(TAIL) as usize];
-        let start = length - end.len() as u64;
-        self.file.read_exact_at(&mut end, start).map_err(failed("read", &self.path))?;
-        Ok(Prefix::of(length, &end))
+        Prefix::of_file(&self.file, length).map_err(failed("read", &self.path))
     }
 
     /// What stands in a log, from its beginning, for how much of the log before; None: it was never made shorter.
@@ -167,7 +161,7 @@ impl Follower {
         let (mut line, mut place) = (Vec::new(), Place::default());
         loop {
             line.clear();
-            let limited = &mut io::Read::take(&mut reader, MAX_LINE as u64);
+            let limited = &mut io::Read::take(&mut reader, MAX_LINE);
             io::BufRead::read_until(limited, b'\n', &mut line)
                 .map_err(failed("read", &self.path))?;
             let Some(entry) = line.strip_suffix(b"\n") else { return Ok(None) };

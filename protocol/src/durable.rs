@@ -20,15 +20,23 @@ pub fn draft_of(path: &Path) -> PathBuf {
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let draft = draft_of(path);
     // A leftover may have other permissions.
-    match fs::remove_file(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(&draft)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&draft, path)?;
     path.parent().map_or(Ok(()), |folder| sync_folder(&File::open(folder)?))
+}
+
+/// Removes a file, unless there is none.
+///
+/// # Errors
+/// As unlink(2), but ENOENT.
+pub fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Makes the names in a folder durable, as far as its file system can: some have nothing to do for that, and say so (EINVAL,

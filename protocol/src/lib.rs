@@ -16,6 +16,7 @@
 //! - [`frame`]: the framing and its limits.
 //! - [`room`]: how much room a file system has.
 //! - [`service`]: what a service tells the manager that started it.
+//! - [`text`]: texts from outside, cut to a length.
 //! - [`transport`]: the encrypted connections of a cluster, and who may open them.
 
 #![forbid(unsafe_code)]
@@ -35,4 +36,5 @@ pub mod log_times;
 pub mod room;
 pub mod service;
 pub mod task;
+pub mod text;
 pub mod transport;

@@ -2,7 +2,6 @@
 
 use super::changes::{Changes, Revision};
 use super::clock_watch::ClockWatch;
-use super::entry::ClusterEntry;
 use super::job::ledger::Ledger;
 use super::peers::Peers;
 use super::placement;
@@ -353,33 +352,6 @@ impl Members {
                 true
             }
         }
-    }
-
-    /// What a log has to say for members to be as these.
-    pub(super) fn entries(&self, now: Time) -> Vec<ClusterEntry> {
-        let of = |(node, member): (&NodeName, &Member)| {
-            let node = || node.clone();
-            let profile = Box::new(member.profile.clone());
-            let presence = match member.presence {
-                Presence::There => None,
-                Presence::Leaving => Some(ClusterEntry::NodeLeaves { node: node(), leaves: true }),
-                Presence::Gone => Some(ClusterEntry::NodeGone { node: node(), at_ms: now.unix_ms }),
-            };
-            let drained =
-                member.drained.then(|| ClusterEntry::NodeDrained { node: node(), on: true });
-            let known = ClusterEntry::NodeKnown { node: node(), profile };
-            [Some(known), presence, drained].into_iter().flatten()
-        };
-        self.table.iter().flat_map(of).collect()
-    }
-
-    /// Whether the log that others come from says the same.
-    pub(super) fn are_as(&self, others: &Self) -> bool {
-        let facts = |(name, member): (&NodeName, &Member)| {
-            (name.clone(), member.profile.clone(), member.presence, member.drained)
-        };
-        self.removed == others.removed
-            && self.table.iter().map(facts).eq(others.table.iter().map(facts))
     }
 
     /// By this key it is a member, and by no other.

@@ -7,7 +7,7 @@ use super::job::instances::Stage;
 use super::job::ledger::{Ledger, Mark, Over};
 use super::job::{Job, State};
 use super::logins::Logins;
-use super::members::{Members, Presence};
+use super::members::{Member, Members, Presence};
 use super::rollback::Beginning;
 use super::shared::Shared;
 use super::text;
@@ -28,6 +28,14 @@ pub(super) struct Recovered {
     followed: Option<Followed>,
     /// Where lost ones were.
     lost: Vec<String>,
+}
+
+/// Whether two logs say the same of members.
+fn are_alike(some: &Members, others: &Members) -> bool {
+    let facts = |(name, member): (&NodeName, &Member)| {
+        (name.clone(), member.profile.clone(), member.presence, member.drained)
+    };
+    some.removed() == others.removed() && some.iter().map(facts).eq(others.iter().map(facts))
 }
 
 impl Recovered {
@@ -146,7 +154,7 @@ impl Recovered {
         other.logins.expire(now.unix_ms);
         let (term, lost) = (&self.followed, &self.lost);
         (term, lost) == (&other.followed, &other.lost)
-            && self.members.are_as(&other.members)
+            && are_alike(&self.members, &other.members)
             && self.logins.are_as(&other.logins)
             && (self.ledgers, self.removed_jobs) == (other.ledgers, other.removed_jobs)
     }

@@ -7,7 +7,9 @@
 use super::RecoverError;
 use super::entry::{ClusterEntry, NEWEST_FORMAT};
 use super::event::Now;
+use super::members::{Member, Members, Presence};
 use super::recover::Recovered;
+use protocol::cluster::NodeName;
 use std::collections::BTreeSet;
 
 /// The entries of a shorter log.
@@ -24,7 +26,7 @@ pub fn shorten(now: Now, entries: &[ClusterEntry]) -> Result<Vec<ClusterEntry>, 
     let mut shorter = vec![ClusterEntry::Reopened { format: NEWEST_FORMAT, generation }];
     shorter.extend(rights(now, entries).into_iter().cloned());
     let (members, ledgers, removed) = recovered.into_parts();
-    shorter.extend(members.entries(now));
+    shorter.extend(of_members(now, &members));
     if !removed.is_empty() {
         shorter.push(ClusterEntry::JobsRemoved { jobs: removed });
     }
@@ -48,6 +50,23 @@ pub fn say_the_same(
 ) -> Result<bool, RecoverError> {
     let read = |entries: &[ClusterEntry]| Recovered::read(now, entries.iter().cloned());
     Ok(read(one)?.says_the_same(read(other)?, now))
+}
+
+/// What a log has to say for members to be as these.
+fn of_members(now: Now, members: &Members) -> Vec<ClusterEntry> {
+    let of = |(node, member): (&NodeName, &Member)| {
+        let node = || node.clone();
+        let profile = Box::new(member.profile.clone());
+        let presence = match member.presence {
+            Presence::There => None,
+            Presence::Leaving => Some(ClusterEntry::NodeLeaves { node: node(), leaves: true }),
+            Presence::Gone => Some(ClusterEntry::NodeGone { node: node(), at_ms: now.unix_ms }),
+        };
+        let drained = member.drained.then(|| ClusterEntry::NodeDrained { node: node(), on: true });
+        let known = ClusterEntry::NodeKnown { node: node(), profile };
+        [Some(known), presence, drained].into_iter().flatten()
+    };
+    members.iter().flat_map(of).collect()
 }
 
 /// Who is a member, which keys there are and who is logged in, and terms: entries that count, in their order.
@@ -82,7 +101,6 @@ mod tests {
     use super::*;
     use crate::Time;
     use crate::cluster::Login;
-    use protocol::cluster::NodeName;
     use protocol::cluster::agent::{JobUser, NodeProfile};
     use protocol::transport::Fingerprint;
 

@@ -47,10 +47,8 @@ mod sealing;
 pub(crate) mod shortening;
 pub mod succession;
 
-use crate::cluster::entry::{ClusterEntry, FORMAT};
-use crate::cluster::{
-    ArchiveKey, ClusterMachine, ClusterSettings, Now, RecoverError, SeededSecrets,
-};
+use crate::cluster::entry::ClusterEntry;
+use crate::cluster::{ArchiveKey, ClusterMachine, ClusterSettings, RecoverError, SeededSecrets};
 use crate::journal::Journal;
 use crate::log::LogError;
 use admission::SharedAdmission;
@@ -80,7 +78,7 @@ pub use replication::LOG;
 use replication::{Replication, Source};
 use sealing::OrderSealer;
 pub use shortening::BEFORE;
-use shortening::{Draft, Outcome};
+use shortening::{log_shortened_above, open_log};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -105,10 +103,6 @@ pub const LEAST_GRACE: f64 = 0.5;
 
 /// In the environment: see [`ClusterSettings::tree_above`].
 const TREE_ABOVE: &str = "CKPTD_TREE_ABOVE";
-/// In the environment: see [`log_shortened_above`].
-const LOG_SHORTENED_ABOVE: &str = "CKPTD_LOG_SHORTENED_ABOVE";
-/// How long the log may be before it is made shorter, in bytes.
-const SHORTENED_ABOVE: u64 = 8 * 1024 * 1024;
 /// What the key is for by which a cluster knows its own archives again.
 const ARCHIVE_KEY: &str = "ckptd 2026 archives of a cluster's jobs";
 
@@ -502,46 +496,6 @@ fn tree_above() -> Result<u32, ServeError> {
             .parse()
             .map_err(|_| ServeError::Usage(format!("{TREE_ABOVE} must be a number of nodes"))),
         Err(_) => Ok(ClusterSettings::default().tree_above),
-    }
-}
-
-/// How long the log may be before it is made shorter, where the environment says so: for tests.
-fn log_shortened_above() -> Result<u64, ServeError> {
-    match std::env::var(LOG_SHORTENED_ABOVE) {
-        Ok(text) => text.parse().map_err(|_| {
-            ServeError::Usage(format!("{LOG_SHORTENED_ABOVE} must be a number of bytes"))
-        }),
-        Err(_) => Ok(SHORTENED_ABOVE),
-    }
-}
-
-/// The log, which is made shorter first where it is long.
-fn open_log(
-    path: &Path,
-    now: Now,
-) -> Result<(Journal<ClusterEntry>, Vec<ClusterEntry>), ServeError> {
-    let first = || ClusterEntry::Opened { format: FORMAT };
-    shortening::clean_up(path);
-    let (journal, entries) = Journal::open(path, first())?;
-    let length = journal.length();
-    if length <= log_shortened_above()? {
-        return Ok((journal, entries));
-    }
-    let exchanged = match Draft::make(&journal.file(), path, length, now) {
-        Ok(None) => return Ok((journal, entries)),
-        Ok(Some(draft)) => draft.exchange(&journal.file(), path, length),
-        Err(kept) => Outcome::Not(kept),
-    };
-    match exchanged {
-        Outcome::Done { length: now, .. } => {
-            tracing::info!("the log is made shorter: {length} bytes, now {now}");
-            Ok(Journal::open(path, first())?)
-        }
-        Outcome::Not(kept) => {
-            tracing::warn!("the log is not made shorter: {kept}");
-            Ok((journal, entries))
-        }
-        Outcome::Unsure(source) => Err(io_error(format!("sync {}", path.display()))(source)),
     }
 }
 

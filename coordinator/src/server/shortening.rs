@@ -7,10 +7,12 @@
 //!
 //! The log before stays as [`BEFORE`], for [`crate::Follower`]: what has happened is told from there.
 
+use super::{ServeError, io_error};
+use crate::cluster::entry::FORMAT;
 use crate::cluster::{ClusterEntry, Now, RecoverError, say_the_same, shorten};
-use crate::journal::{LogError, MAX_LOG, entries, line_of};
-use protocol::cluster::replica::{Prefix, TAIL};
-use protocol::durable::sync_folder;
+use crate::journal::{Journal, LogError, MAX_LOG, entries, line_of};
+use protocol::cluster::replica::Prefix;
+use protocol::durable::{remove_if_there, sync_folder};
 use protocol::room::Room;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -28,6 +30,10 @@ const LEFT: u64 = 16 * 1024 * 1024;
 /// The name of the log before, which nobody needs but who tells of the past.
 pub const BEFORE: &str = "cluster.log.before";
 
+/// In the environment: see [`log_shortened_above`].
+const LOG_SHORTENED_ABOVE: &str = "CKPTD_LOG_SHORTENED_ABOVE";
+/// How long the log may be before it is made shorter, in bytes.
+const SHORTENED_ABOVE: u64 = 8 * 1024 * 1024;
 /// Bytes that are copied at a time.
 const PIECE: usize = 256 * 1024;
 
@@ -77,7 +83,7 @@ impl Drop for Draft {
 }
 
 /// Removes what a process that was killed has left beside a log.
-pub fn clean_up(path: &Path) {
+fn clean_up(path: &Path) {
     let folder = path.parent().unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries {
@@ -116,7 +122,7 @@ impl Draft {
         let known = read(log, of).map_err(failed("read", path))?;
         let known = parse(&known)?;
         let mut text = Vec::new();
-        let prefix = prefix(log, of).map_err(failed("read", path))?;
+        let prefix = Prefix::of_file(log, of).map_err(failed("read", path))?;
         for entry in shorten(now, &known)?.into_iter().chain([ClusterEntry::Shortened { prefix }]) {
             let line = line_of(&entry).map_err(io::Error::from);
             text.extend_from_slice(line.map_err(failed("write", path))?.as_bytes());
@@ -202,23 +208,9 @@ fn keep_before(path: &Path) -> io::Result<()> {
 }
 
 /// Whether a path leads to that file.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+pub fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let (file, named) = (file.metadata()?, std::fs::metadata(path)?);
     Ok((file.dev(), file.ino()) == (named.dev(), named.ino()))
-}
-
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn prefix(log: &File, length: u64) -> io::Result<Prefix> {
-    let mut end = vec![0; length.min(TAIL) as usize];
-    let start = length - end.len() as u64;
-    log.read_exact_at(&mut end, start)?;
-    Ok(Prefix::of(length, &end))
 }
 
 fn read(log: &File, length: u64) -> io::Result<Vec<u8>> {
@@ -234,11 +226,56 @@ fn parse(text: &[u8]) -> Result<Vec<ClusterEntry>, LogError> {
     Ok(entries(text)?.into_iter().map(|(entry, _)| entry).collect())
 }
 
+/// How long the log may be before it is made shorter, where the environment says so: for tests.
+///
+/// # Errors
+/// Where that is no number.
+pub fn log_shortened_above() -> Result<u64, ServeError> {
+    match std::env::var(LOG_SHORTENED_ABOVE) {
+        Ok(text) => text.parse().map_err(|_| {
+            ServeError::Usage(format!("{LOG_SHORTENED_ABOVE} must be a number of bytes"))
+        }),
+        Err(_) => Ok(SHORTENED_ABOVE),
+    }
+}
+
+/// The log, which is made shorter first where it is long.
+///
+/// # Errors
+/// Where it can't be used.
+pub fn open_log(
+    path: &Path,
+    now: Now,
+) -> Result<(Journal<ClusterEntry>, Vec<ClusterEntry>), ServeError> {
+    let first = || ClusterEntry::Opened { format: FORMAT };
+    clean_up(path);
+    let (journal, entries) = Journal::open(path, first())?;
+    let length = journal.length();
+    if length <= log_shortened_above()? {
+        return Ok((journal, entries));
+    }
+    let exchanged = match Draft::make(&journal.file(), path, length, now) {
+        Ok(None) => return Ok((journal, entries)),
+        Ok(Some(draft)) => draft.exchange(&journal.file(), path, length),
+        Err(kept) => Outcome::Not(kept),
+    };
+    match exchanged {
+        Outcome::Done { length: now, .. } => {
+            tracing::info!("the log is made shorter: {length} bytes, now {now}");
+            Ok(Journal::open(path, first())?)
+        }
+        Outcome::Not(kept) => {
+            tracing::warn!("the log is not made shorter: {kept}");
+            Ok((journal, entries))
+        }
+        Outcome::Unsure(source) => Err(io_error(format!("sync {}", path.display()))(source)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Time;
-    use crate::journal::Journal;
     use protocol::cluster::NodeName;
 
     const NOW: Now = Time { nanos: 0, unix_ms: 1 };
@@ -255,18 +292,24 @@ mod tests {
         ClusterEntry::JobRemoved { job: format!("job-{job}") }
     }
 
+    /// A log that becomes shorter, in a folder of its own.
+    fn drained_often(times: u32) -> (tempfile::TempDir, PathBuf, Journal<ClusterEntry>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.log");
+        let (mut log, _) = open(&path);
+        for number in 0..times {
+            log.append(&drained(number % 7, number % 2 == 0)).unwrap();
+        }
+        (folder, path, log)
+    }
+
     fn open(path: &Path) -> (Journal<ClusterEntry>, Vec<ClusterEntry>) {
         Journal::open(path, ClusterEntry::Opened { format: 1 }).unwrap()
     }
 
     #[test]
     fn what_comes_meanwhile_is_behind_what_was_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("cluster.log");
-        let (mut log, _) = open(&path);
-        for number in 0..1000 {
-            log.append(&drained(number % 7, number % 2 == 0)).unwrap();
-        }
+        let (folder, path, mut log) = drained_often(1000);
         let draft = Draft::make(&log.file(), &path, log.length(), NOW).unwrap().unwrap();
         for job in 0..20_000 {
             log.write(&removed(job)).unwrap();
@@ -307,14 +350,9 @@ mod tests {
 
     #[test]
     fn a_draft_of_a_machine_that_stopped_is_of_no_use_and_no_harm() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("cluster.log");
+        let (_folder, path, log) = drained_often(100);
         let left = path.with_file_name(format!("{DRAFT}.{}", std::process::id()));
         std::fs::write(&left, vec![b'x'; 1 << 20]).unwrap();
-        let (mut log, _) = open(&path);
-        for number in 0..100 {
-            log.append(&drained(1, number % 2 == 0)).unwrap();
-        }
         let before = open(&path).1;
         let draft = Draft::make(&log.file(), &path, log.length(), NOW).unwrap().unwrap();
         let outcome = draft.exchange(&log.file(), &path, log.length());
@@ -324,12 +362,7 @@ mod tests {
 
     #[test]
     fn where_it_can_not_be_exchanged_the_log_is_as_it_was() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("cluster.log");
-        let (mut log, _) = open(&path);
-        for number in 0..100 {
-            log.append(&drained(1, number % 2 == 0)).unwrap();
-        }
+        let (_folder, path, log) = drained_often(100);
         let before = std::fs::read(&path).unwrap();
         let draft = Draft::make(&log.file(), &path, log.length(), NOW).unwrap().unwrap();
         clean_up(&path);

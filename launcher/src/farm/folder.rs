@@ -10,6 +10,7 @@ use crate::cli::FarmSettings;
 use crate::jobs::{StateDir, check_name};
 use ckptd_farm::{Order, Plan};
 use nix::fcntl::Flock;
+use protocol::durable::remove_if_there;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -232,10 +233,7 @@ fn remove_left(path: &Path) -> bool {
 fn discard(path: &Path) -> io::Result<()> {
     let Some(folder) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
     // Half a run is none.
-    match fs::remove_file(path.join(RECORD)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(&path.join(RECORD))?;
     for entry in fs::read_dir(folder)?.flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(DISCARDED.as_bytes()) {
             // Its remover may be at it.

@@ -13,6 +13,7 @@ use super::tasks::Tasks;
 use ckptd_farm::{Entry, Task, Try, Verdict};
 use coordinator::Journal;
 use coordinator::log::LogError;
+use protocol::durable::remove_if_there;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::{self, File};
@@ -371,10 +372,7 @@ fn of_log(path: &Path) -> impl FnOnce(LogError) -> FarmError {
 fn list_all(path: &Path, lines: &[Line], tasks: &Tasks) -> io::Result<(File, u64)> {
     let draft = protocol::durable::draft_of(path);
     // Others may write in the folder: what they have put there is not followed.
-    match fs::remove_file(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(&draft)?;
     let file = File::options().append(true).create_new(true).mode(0o600).open(&draft)?;
     let mut writer = BufWriter::new(file);
     let mut length = 0;

@@ -2,6 +2,7 @@
 
 use super::NodeName;
 use crate::agent::{CheckpointNumber, CommitRecord, ExitKind};
+use crate::text;
 use serde::{Deserialize, Serialize};
 
 /// Processes that one event names at most.
@@ -126,11 +127,7 @@ impl Happening {
 }
 
 fn shortened(reason: &str) -> String {
-    let mut end = reason.len().min(LONGEST_REASON);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    reason[..end].to_owned()
+    text::cut(reason, LONGEST_REASON).to_owned()
 }
 
 #[cfg(test)]

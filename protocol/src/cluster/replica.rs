@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Bytes at the end of a file whose hash tells whether two copies are alike.
@@ -13,6 +14,12 @@ pub const TAIL: u64 = 64 * 1024;
 
 /// Name of the file with a copy's [`ReplicaNote`]: only a copy that has one is whole.
 pub const NOTE: &str = "replica.json";
+
+/// Name of the log in a coordinator's folder, and in a copy of one.
+pub const LOG: &str = "cluster.log";
+
+/// Name of the folder of jobs' output, likewise: that of a job is `log` in a folder of its name.
+pub const JOBS: &str = "jobs";
 
 /// How much of a file is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +35,16 @@ impl Prefix {
     #[must_use]
     pub fn of(length: u64, end: &[u8]) -> Self {
         Self { length, tail: blake3::hash(end).to_hex().to_string() }
+    }
+
+    /// Of the first so many bytes of a file.
+    ///
+    /// # Errors
+    /// Where they can't be read, or it is shorter.
+    pub fn of_file(file: &File, length: u64) -> io::Result<Self> {
+        let mut end = vec![0; usize::try_from(length.min(TAIL)).unwrap_or_default()];
+        file.read_exact_at(&mut end, length - length.min(TAIL))?;
+        Ok(Self::of(length, &end))
     }
 }
 

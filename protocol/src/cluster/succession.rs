@@ -2,9 +2,14 @@
 //! connects to the port where other agents connect, and shows a certificate of the role coordinator.
 
 use super::Term;
-use super::replica::{ReplicaNote, SmallFile};
+use super::replica::{JOBS, LOG, NOTE, ReplicaNote, SmallFile, generation_of};
+use crate::json;
 use crate::transport::{Seal, Sealer, TransportError, Trust};
 use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// What precedes the term in what is sealed.
 const TERM: &str = "term";
@@ -69,6 +74,32 @@ pub struct Copy {
     pub output: u64,
     /// Milliseconds since anything was written to it.
     pub age_ms: u64,
+}
+
+impl Copy {
+    /// The copy in a folder, if there is one that is whole.
+    ///
+    /// # Errors
+    /// The file that can't be read, and why.
+    pub fn in_folder(folder: &Path) -> Result<Option<Self>, (PathBuf, io::Error)> {
+        let path = folder.join(NOTE);
+        let note = match fs::read(&path) {
+            Ok(text) => json::read::<ReplicaNote>(&text).map_err(io::Error::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => Err(error),
+        };
+        let note = note.map_err(|error| (path, error))?;
+        let path = folder.join(LOG);
+        let log = fs::metadata(&path).and_then(|log| Ok((log, generation_of(&path)?)));
+        let (log, generation) = log.map_err(|error| (path, error))?;
+        let age = log.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+        let age_ms = age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        // What can't be read counts for nothing.
+        let jobs = fs::read_dir(folder.join(JOBS)).into_iter().flatten().flatten();
+        let outputs = jobs.filter_map(|job| fs::metadata(job.path().join("log")).ok());
+        let output = outputs.map(|log| log.len()).sum();
+        Ok(Some(Self { note, generation, length: log.len(), output, age_ms }))
+    }
 }
 
 /// Which file of a copy.

@@ -8,6 +8,7 @@
 
 use super::{Epoch, NodeName};
 use crate::agent::{AgentCommand, CheckpointNumber, InstanceId, Step};
+use crate::text;
 use crate::transport::{Seal, Sealer, TransportError, Trust};
 use serde::{Deserialize, Serialize};
 
@@ -174,10 +175,7 @@ impl TreeFailure {
     /// One whose reason is short enough to be sent.
     #[must_use]
     pub fn new(node: NodeName, cause: TreeCause, mut reason: String) -> Self {
-        if reason.len() > LONGEST_REASON {
-            let fits = (0..=LONGEST_REASON).rev().find(|end| reason.is_char_boundary(*end));
-            reason.truncate(fits.unwrap_or(0));
-        }
+        reason.truncate(text::cut(&reason, LONGEST_REASON).len());
         Self { node, cause, reason }
     }
 }

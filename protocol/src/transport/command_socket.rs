@@ -3,6 +3,7 @@
 
 use super::{LineError, Lines, LongLines, Place, PlaceLimits, Places};
 use crate::cluster::client::{Answer, MAX_ANSWER, MAX_ASK};
+use crate::durable::remove_if_there;
 use std::fs::{self, Permissions};
 use std::future::Future;
 use std::io;
@@ -174,10 +175,7 @@ impl CommandSocket {
 /// # Errors
 /// As unlink(2), bind(2), chmod(2).
 pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(path)?;
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     Ok(listener)

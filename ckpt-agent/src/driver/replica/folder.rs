@@ -5,18 +5,14 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use ckpt_node::is_job_id;
-use protocol::cluster::replica::{NOTE, Prefix, ReplicaNote, ReplicaOrder, TAIL, generation_of};
+pub use protocol::cluster::replica::LOG;
+use protocol::cluster::replica::{JOBS, NOTE, Prefix, ReplicaOrder};
 use protocol::cluster::succession::Copy;
 use protocol::log_times::{Piece, TimesFile};
 
-/// The log.
-pub const LOG: &str = "cluster.log";
 const NEW_LOG: &str = "cluster.log.new";
-/// Where jobs' output is.
-pub const JOBS: &str = "jobs";
 
 /// Jobs' files that are held open.
 const MOST_OPEN: usize = 64;
@@ -59,17 +55,9 @@ pub struct Folder {
     dirty: BTreeSet<String>,
 }
 
-/// The copy in a folder, if it is whole.
+/// The copy in a folder, if it is whole and can be read.
 pub fn look(folder: &Path) -> Option<Copy> {
-    let note: ReplicaNote = protocol::json::read(&fs::read(folder.join(NOTE)).ok()?).ok()?;
-    let log = fs::metadata(folder.join(LOG)).ok()?;
-    let age = log.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-    let age_ms = age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-    let jobs = fs::read_dir(folder.join(JOBS)).into_iter().flatten().flatten();
-    let outputs = jobs.filter_map(|job| fs::metadata(job.path().join("log")).ok());
-    let output = outputs.map(|log| log.len()).sum();
-    let generation = generation_of(&folder.join(LOG)).ok()?;
-    Some(Copy { note, generation, length: log.len(), output, age_ms })
+    Copy::in_folder(folder).ok().flatten()
 }
 
 /// The jobs of which a copy has output.
@@ -89,11 +77,7 @@ fn prefix(path: &Path) -> io::Result<Prefix> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Prefix::of(0, &[])),
         other => other?,
     };
-    let length = file.metadata()?.len();
-    let tail = length.min(TAIL);
-    let mut end = vec![0; usize::try_from(tail).unwrap_or_default()];
-    file.read_exact_at(&mut end, length - tail)?;
-    Ok(Prefix::of(length, &end))
+    Prefix::of_file(&file, file.metadata()?.len())
 }
 
 fn make(folder: &Path) -> io::Result<()> {

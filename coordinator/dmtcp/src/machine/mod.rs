@@ -570,9 +570,5 @@ fn terminated(text: &str) -> Vec<u8> {
 
 /// A name from outside, short enough to be kept.
 fn label(text: &str) -> &str {
-    let mut end = text.len().min(MAX_LABEL);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    protocol::text::cut(text, MAX_LABEL)
 }

@@ -76,7 +76,7 @@ pub struct Disk<T> {
     done: news::UnboundedReceiver<Done>,
     finished: Option<Done>,
     waiting: Option<T>,
-    /// Whether another log takes the place of the log.
+    /// Whether what was begun last is an exchange.
     is_exchange: bool,
     thread: Option<JoinHandle<()>>,
 }
@@ -84,7 +84,7 @@ pub struct Disk<T> {
 /// What still may replace the log ends before the folder is another coordinator's.
 impl<T> Drop for Disk<T> {
     fn drop(&mut self) {
-        if !self.is_busy() || !self.is_exchange {
+        if !self.is_exchanging() {
             return;
         }
         let (gone, _) = mpsc::channel();
@@ -127,6 +127,11 @@ impl<T> Disk<T> {
     /// Whether something was begun and its end has not been heard.
     pub fn is_busy(&self) -> bool {
         self.waiting.is_some()
+    }
+
+    /// Whether another log takes the place of the log right now.
+    pub fn is_exchanging(&self) -> bool {
+        self.is_busy() && self.is_exchange
     }
 
     /// Waits until what was begun is done. Never ends if nothing was.

@@ -233,7 +233,7 @@ impl Driver {
     /// Brings the copies up to date, as far as that goes.
     pub(super) fn replicate(&mut self) {
         // While another log takes its place, it is not known which one its name leads to.
-        if self.ending.is_some() || self.shortening.is_exchanging() {
+        if self.ending.is_some() || self.disk.is_exchanging() {
             return;
         }
         if std::mem::take(&mut self.log_holders_changed) {

@@ -1,6 +1,6 @@
 //! When the log is made shorter: whenever it is twice as long as it was then, and not short anyway; sooner where it comes near to
-//! what can be read. A thread makes the
-//! shorter one while the loop goes on; the log's place it takes while nothing waits to be written or copied.
+//! what can be read. A thread makes the shorter one while the loop goes on; the log's place it takes while nothing waits to be
+//! written or copied.
 
 use super::{Driver, Ending, disk, order};
 use crate::journal::MAX_LOG;
@@ -20,7 +20,6 @@ pub struct Shortening {
     next: u64,
     making: Option<JoinHandle<Result<Option<Draft>, NotShorter>>>,
     made: Option<Draft>,
-    is_exchanging: bool,
     /// Nothing is tried before then, on the clock of [`crate::Time::nanos`]: something failed.
     not_before: u64,
 }
@@ -31,13 +30,8 @@ impl Shortening {
         Self { above: bytes, ..Self::default() }
     }
 
-    /// Whether another log takes the log's place right now.
-    pub fn is_exchanging(&self) -> bool {
-        self.is_exchanging
-    }
-
     fn is_due(&self, length: u64, now: u64) -> bool {
-        let idle = self.making.is_none() && self.made.is_none() && !self.is_exchanging;
+        let idle = self.making.is_none() && self.made.is_none();
         idle && self.above > 0 && now >= self.not_before && length > self.above.max(self.next)
     }
 
@@ -59,7 +53,8 @@ impl Driver {
             }
         }
         let length = self.journal.length();
-        if self.shortening.is_due(length, self.clock.now().nanos) {
+        let is_due = self.shortening.is_due(length, self.clock.now().nanos);
+        if is_due && !self.disk.is_exchanging() {
             // Until it is known how short it becomes.
             self.shortening.wait_from(length);
             let (log, path) = (self.journal.file(), self.journal.path().to_owned());
@@ -74,13 +69,11 @@ impl Driver {
         if let Some(draft) = self.shortening.made.take() {
             let (log, path) = (self.journal.file(), self.journal.path().to_owned());
             let order = disk::Order::Exchange { draft, log, path, end: self.journal.length() };
-            self.shortening.is_exchanging = true;
             self.disk.begin(order, order::Written::default());
         }
     }
 
     pub(super) fn is_exchanged(&mut self, outcome: Outcome) {
-        self.shortening.is_exchanging = false;
         match outcome {
             Outcome::Done { file, length } => {
                 tracing::info!(

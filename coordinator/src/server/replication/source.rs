@@ -1,14 +1,12 @@
 //! The folder that is copied.
 
-use protocol::cluster::replica::{Prefix, SmallFile, TAIL};
+pub use protocol::cluster::replica::LOG;
+use protocol::cluster::replica::{JOBS, Prefix, SmallFile};
 use protocol::log_times::{self, Piece};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-/// The name of the log in a coordinator's folder.
-pub const LOG: &str = "cluster.log";
 
 /// The largest small file, in bytes.
 const MAX_SMALL: u64 = 1024 * 1024;
@@ -32,18 +30,12 @@ impl Source {
 
     /// Where a job's output is.
     pub fn job_log(&self, job: &str) -> PathBuf {
-        self.folder.join("jobs").join(job).join("log")
+        self.folder.join(JOBS).join(job).join("log")
     }
 
     /// When a job's output between these places was written, as far as that is known.
     pub fn job_times(&self, job: &str, start: u64, end: u64) -> Vec<Piece> {
         log_times::behind(&self.job_log(job).with_file_name(log_times::NAME), start, end)
-    }
-
-    /// Bytes of all jobs' output. What can't be read counts for nothing.
-    pub fn output_length(&self) -> u64 {
-        let jobs = fs::read_dir(self.folder.join("jobs")).into_iter().flatten().flatten();
-        jobs.filter_map(|job| fs::metadata(job.path().join("log")).ok()).map(|log| log.len()).sum()
     }
 
     /// A small file.
@@ -72,7 +64,6 @@ pub fn piece(path: &Path, offset: u64, end: u64, most: usize) -> io::Result<Vec<
 
 /// Whether a file begins with what that prefix says.
 pub fn begins_with(path: &Path, prefix: &Prefix) -> bool {
-    let tail = prefix.length.min(TAIL);
-    let end = piece(path, prefix.length - tail, prefix.length, TAIL as usize);
-    end.is_ok_and(|end| Prefix::of(prefix.length, &end) == *prefix)
+    let found = File::open(path).and_then(|file| Prefix::of_file(&file, prefix.length));
+    found.is_ok_and(|found| found == *prefix)
 }

@@ -6,15 +6,15 @@ use crate::journal::{self, Journal};
 use crate::server::replication::Source;
 use crate::server::{ServeError, io_error};
 use protocol::cluster::Term;
-use protocol::cluster::replica::{NOTE, ReplicaNote, SmallFile, generation_of};
+use protocol::cluster::replica::{SmallFile, generation_of};
 use protocol::cluster::succession::Copy;
+use protocol::durable::remove_if_there;
 use protocol::log_times;
 use protocol::transport::{Authorities, Authority};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 /// Where a copy is fetched to, in the coordinator's folder.
 const FETCHED: &str = "fetched";
@@ -42,21 +42,7 @@ fn failed(action: &str, path: &Path) -> impl FnOnce(io::Error) -> ServeError {
 /// # Errors
 /// Where it can't be read.
 pub fn look(folder: &Path) -> Result<Option<Copy>, ServeError> {
-    let note = folder.join(NOTE);
-    let text = match fs::read(&note) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("read", &note)(error)),
-    };
-    let note: ReplicaNote =
-        protocol::json::read(&text).map_err(|error| failed("read", &note)(error.into()))?;
-    let path = Source::new(folder).log();
-    let log = fs::metadata(&path).map_err(failed("read", &path))?;
-    let age = log.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-    let age_ms = age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-    let output = Source::new(folder).output_length();
-    let generation = generation_of(&path).map_err(failed("read", &path))?;
-    Ok(Some(Copy { note, generation, length: log.len(), output, age_ms }))
+    Copy::in_folder(folder).map_err(|(path, error)| failed("read", &path)(error))
 }
 
 /// Whether one copy says more than another.
@@ -193,10 +179,7 @@ fn is_of_one_cluster(one: &Path, other: &Path) -> Result<bool, ServeError> {
 }
 
 fn forget(path: &Path) -> Result<(), ServeError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
-        _ => Ok(()),
-    }
+    remove_if_there(path).map_err(failed("remove", path))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), ServeError> {
@@ -242,6 +225,7 @@ mod tests {
     use crate::Time;
     use crate::cluster::shorten;
     use crate::server::LOG;
+    use protocol::cluster::replica::NOTE;
 
     /// A copy with a log of these entries.
     fn copy_of(entries: &[ClusterEntry]) -> (tempfile::TempDir, Copy) {

@@ -1,6 +1,7 @@
 //! A coordinator that was told of a newer one must not begin again.
 
 use protocol::cluster::Term;
+use protocol::durable::remove_if_there;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -44,9 +45,6 @@ impl Marker {
     /// # Errors
     /// Where it can't be removed.
     pub fn remove(folder: &Path) -> io::Result<()> {
-        match fs::remove_file(folder.join(NAME)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        remove_if_there(&folder.join(NAME))
     }
 }

@@ -51,7 +51,7 @@ pub fn perform(context: &Context, arguments: &WaitArguments) -> Result<u8, Failu
         }
         let is_done = wait.left.is_empty();
         if !is_done {
-            patience.look(&wait.folder, is_running, || wait.left())?;
+            patience.look(&wait.folder, is_running, || name_of(&wait.left))?;
         }
         match &mut numbers {
             Some(numbers) if !numbers.is_over() => {
@@ -156,11 +156,6 @@ impl Wait {
         if lines.is_empty() { Ok(()) } else { print(&lines) }
     }
 
-    /// Names what has not ended.
-    fn left(&self) -> String {
-        name_of(&self.left)
-    }
-
     /// `of_one`: that of the one task.
     ///
     /// # Errors
@@ -176,6 +171,7 @@ impl Wait {
     }
 }
 
+/// Names what has not ended.
 fn name_of(tasks: &BTreeSet<Task>) -> String {
     let first = tasks.first().map_or(0, |task| task.0);
     match tasks.len() {

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use protocol::durable::remove_if_there;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -119,10 +120,7 @@ impl Folder {
 
     /// Removes the archive.
     pub(super) fn remove(&self) -> io::Result<()> {
-        match fs::remove_file(self.archive()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        remove_if_there(&self.archive())
     }
 }
 

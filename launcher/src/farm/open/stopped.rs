@@ -2,8 +2,8 @@
 
 use super::gate::Gate;
 use crate::farm::{FarmError, FarmFolder};
-use std::fs::{self, File};
-use std::io;
+use protocol::durable::remove_if_there;
+use std::fs::File;
 
 /// The file that says so, in the farm's folder.
 const STOPPED: &str = "stopped";
@@ -25,12 +25,7 @@ pub fn note_stop(folder: &FarmFolder) -> Result<(), FarmError> {
 /// Where the note can't be removed.
 pub fn note_start(folder: &FarmFolder) -> Result<(), FarmError> {
     let path = folder.path().join(STOPPED);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(FarmError::io("remove", path)(error))
-        }
-        _ => Ok(()),
-    }
+    remove_if_there(&path).map_err(FarmError::io("remove", path))
 }
 
 /// Whether somebody has stopped it, and nobody has started it since.

@@ -3,9 +3,11 @@
 
 use crate::farm::{FarmError, FarmFolder};
 use ckptd_farm::Task;
+use protocol::durable::remove_if_there;
+use protocol::text;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -31,12 +33,7 @@ struct Note {
 /// Where the notes can't be removed.
 pub fn forget_stuck(folder: &FarmFolder) -> Result<(), FarmError> {
     let path = folder.path().join(STUCK);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(FarmError::io("remove", path)(error))
-        }
-        _ => Ok(()),
-    }
+    remove_if_there(&path).map_err(FarmError::io("remove", path))
 }
 
 /// Notes that a task is, and why.
@@ -44,11 +41,8 @@ pub fn forget_stuck(folder: &FarmFolder) -> Result<(), FarmError> {
 /// # Errors
 /// Where that can't be written.
 pub fn note_stuck(folder: &FarmFolder, task: Task, reason: &str) -> Result<(), FarmError> {
-    let mut end = reason.len().min(MOST_SAID);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    add(folder, Note { task: task.0, reason: Some(reason[..end].to_owned()) })
+    let reason = text::cut(reason, MOST_SAID).to_owned();
+    add(folder, Note { task: task.0, reason: Some(reason) })
 }
 
 /// Notes that a task is no more.

@@ -34,6 +34,7 @@ use ckptd_farm::{Attempt, Found, Task, What};
 use nix::sys::signal::{SigSet, Signal};
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::settings::Interval;
+use protocol::durable::remove_if_there;
 use remover::Remover;
 use std::fs::{self, File};
 use std::io;
@@ -136,10 +137,7 @@ impl Away {
         let said = File::options().append(true).create(true).mode(0o600).open(&path)?;
         let read = said.metadata()?.len();
         // What is there is of an earlier errand.
-        match fs::remove_file(came::path(&path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_if_there(&came::path(&path))?;
         let order = Order {
             socket: self.cluster.socket().to_owned(),
             job: self.job(task, attempt),
