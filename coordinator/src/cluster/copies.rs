@@ -153,17 +153,27 @@ impl ClusterMachine {
         name: Name,
         failure: Option<String>,
     ) {
+        let went_ahead = self.jobs.get_mut(&name.0).is_some_and(|job| {
+            let (_, instance, checkpoint) = name;
+            job.came_ahead(node, instance, checkpoint, failure.as_deref())
+        });
         // The order may have been given to another node meanwhile.
-        let ordered = self.copying.orders.get_mut(&name);
-        let Some(order) = ordered.filter(|order| order.node == *node) else { return };
-        if let Some(reason) = failure {
-            self.copying.failed = Some(format!("{node}: {reason}"));
-            order.failed = true;
-            order.until = now.nanos.saturating_add(PAUSE);
+        let ordered = self.copying.orders.get_mut(&name).filter(|order| order.node == *node);
+        if ordered.is_none() && !went_ahead {
             return;
         }
-        self.copying.orders.remove(&name);
-        self.copying.failed = None;
+        if let Some(reason) = failure {
+            if let Some(order) = ordered {
+                self.copying.failed = Some(format!("{node}: {reason}"));
+                order.failed = true;
+                order.until = now.nanos.saturating_add(PAUSE);
+            }
+            return;
+        }
+        if ordered.is_some() {
+            self.copying.orders.remove(&name);
+            self.copying.failed = None;
+        }
         let (job, instance, checkpoint) = name;
         self.shared.members.note_image(node, &job, instance, checkpoint);
         // It may have been forgotten while it was copied.

@@ -100,6 +100,16 @@ pub(super) fn free_to_go(node: &NodeName) {
     info!(%node, reason = "nothing of any job needs it", "member: free to go");
 }
 
+/// Images are sent ahead of a job's move.
+pub(super) fn sent_ahead(job: &str, checkpoint: CheckpointNumber, what: &str) {
+    info!(job, checkpoint, reason = what, "job: images go ahead of its move");
+}
+
+/// One of them did not arrive.
+pub(super) fn not_ahead(job: &str, checkpoint: CheckpointNumber, node: &NodeName, reason: &str) {
+    warn!(job, checkpoint, %node, reason, "job: an image did not arrive ahead of its move");
+}
+
 /// A member's disk is full, or is so no more.
 pub(super) fn fullness(node: &NodeName, is_full: bool) {
     match is_full {

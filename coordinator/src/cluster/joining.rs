@@ -4,6 +4,7 @@
 //! pays: with half a minute from one to the next, a rank on a throttled phone would hold all others back for so long. A newcomer for which it does not pay stays one, and so does a machine that
 //! has changed.
 
+use super::ahead::Errand;
 use super::entry::{Cause, Expected};
 use super::event::Now;
 use super::job::migration::{Altered, Verdict};
@@ -52,7 +53,7 @@ impl Job {
             return;
         }
         self.migration.altered.look_later(now.nanos);
-        self.evaluate_migration(now, shared);
+        self.evaluate_migration(now, shared, false);
         if self.migration.cause.is_some() {
             if let State::Running(running) = &mut self.state {
                 running.machine.hurry(now);
@@ -61,8 +62,8 @@ impl Job {
         }
     }
 
-    /// A checkpoint is about to be taken: is it to be the beginning of a move?
-    pub(super) fn evaluate_migration(&mut self, now: Now, shared: &Shared) {
+    /// A checkpoint is about to be taken: is it to be the beginning of a move? `begins`: it is taken whatever comes out.
+    pub(super) fn evaluate_migration(&mut self, now: Now, shared: &mut Shared, begins: bool) {
         self.migration.cause = None;
         self.migration.verdict = None;
         let machines = self.machines(shared);
@@ -81,6 +82,16 @@ impl Job {
                 self.migration.cause =
                     advice.pays.then(|| occasion.cause(&advice, &outlook)).flatten();
             }
+        }
+        match self.migration.cause.as_ref().map(Cause::takers) {
+            Some(takers) => {
+                let takers = takers.into_iter().collect();
+                // What is to be moved goes ahead first.
+                if !self.is_sent_ahead(now, shared, Errand::Share, &takers, begins) {
+                    self.migration.cause = None;
+                }
+            }
+            None => self.drop_share_ahead(),
         }
         let moves = self.migration.cause.is_some();
         let departures = self.departures(now);

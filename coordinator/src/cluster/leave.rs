@@ -4,6 +4,7 @@
 //! it holds are in enough places without it.
 
 use super::ClusterMachine;
+use super::ahead::Errand;
 use super::callers::Caller;
 use super::decisions;
 use super::entry::{Cause, ClusterEntry};
@@ -225,6 +226,10 @@ impl ClusterMachine {
             }
             let leaves = self.leaving.keys().any(|node| job.ledger.instances.is_on(node));
             if leaves || job.may_leave_drained(&self.shared.members, &mut self.drains) {
+                let nobody = BTreeSet::new();
+                if !job.is_sent_ahead(now, &mut self.shared, Errand::Away, &nobody, false) {
+                    continue;
+                }
                 // Each attempt stops the whole job for a moment, and a drain lasts until somebody ends it.
                 let is_refused = !leaves && job.failed_checkpoint().is_some();
                 let pause = if is_refused { PAUSE_REFUSED } else { PAUSE };
@@ -263,7 +268,7 @@ impl ClusterMachine {
                     && job.leavers_needed(&self.shared.members).contains(node))
         };
         if let Some(job) = self.jobs.values().find(here) {
-            let failed = job.failed_checkpoint();
+            let failed = job.failed_checkpoint().or_else(|| job.goes_ahead());
             return Some(failed.map(|failed| format!("{node} can't go yet: {failed}")));
         }
         self.lacks_copies(node)
@@ -324,6 +329,12 @@ impl Job {
         failed.map(|(checkpoint, reason)| {
             format!("checkpoint {checkpoint} of {}: {reason}", self.ledger.name)
         })
+    }
+
+    /// What goes ahead of its move, for who waits for that.
+    pub(super) fn goes_ahead(&self) -> Option<String> {
+        let text = self.ahead.as_ref()?.describe()?;
+        Some(format!("{} runs on while this goes ahead of it: {text}", self.ledger.name))
     }
 
     /// Why no other machine can take what the job has on a node; and on drained ones, to which nothing goes back.
@@ -403,6 +414,6 @@ pub(super) fn has_gone(node: &NodeName) -> String {
     format!("{node} is not there any more, and nothing of any job is on it")
 }
 
-fn is_leaving(members: &Members, node: &NodeName) -> bool {
+pub(super) fn is_leaving(members: &Members, node: &NodeName) -> bool {
     members.get(node).is_some_and(|member| member.presence == Presence::Leaving)
 }

@@ -9,10 +9,11 @@
 //! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
 //! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `drain` (members that are to run nothing), `attention` (what somebody should look after), `copies` (images that are in too few
-//! places), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
+//! places), `ahead` (images that go ahead of a move), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
 //! `clients`, `logins`, `looks`, `exports`, `imports`, `image_keys`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
 
 mod agents;
+mod ahead;
 mod attention;
 mod audit;
 mod callers;
@@ -241,6 +242,7 @@ impl ClusterMachine {
         self.renew_grants(now);
         for job in self.jobs.values_mut() {
             if matches!(job.state, State::Running(_)) {
+                job.check_ahead(now, &self.shared);
                 job.tick(now, &mut self.shared);
                 job.check_launches(now, &mut self.shared);
                 job.check_rest(now, &mut self.shared);

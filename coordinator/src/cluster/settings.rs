@@ -11,6 +11,9 @@ const LONGEST_HEARTBEAT: u64 = SECOND;
 /// With fewer, the coordinator has told all of them itself before a first one could help.
 const TREE_ABOVE: u32 = 8;
 
+/// Less takes no longer to fetch than what a move does besides.
+const AHEAD_FROM: u64 = 32 << 20;
+
 /// How a cluster is kept. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterSettings {
@@ -20,6 +23,8 @@ pub struct ClusterSettings {
     pub limits: Limits,
     /// Limits of a rollback's steps.
     pub rollback: RollbackLimits,
+    /// Bytes of memory, in images that would have to be fetched for a move, from which on they are sent ahead of it.
+    pub ahead_from: u64,
     /// A job's steps go by the command tree where it is on more nodes than these.
     pub tree_above: u32,
     /// The user, besides root, who may turn nodes out: the coordinator's own.
@@ -85,6 +90,7 @@ impl Default for ClusterSettings {
             grace: 10 * SECOND,
             limits: Limits::default(),
             rollback: RollbackLimits::default(),
+            ahead_from: AHEAD_FROM,
             tree_above: TREE_ABOVE,
             operator: 0,
             addresses: Vec::new(),

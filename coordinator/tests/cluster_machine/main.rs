@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
+mod ahead;
 mod archives;
 mod attention;
 mod audit;

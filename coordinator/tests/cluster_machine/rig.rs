@@ -44,7 +44,7 @@ fn facts(key: &InstanceKey) -> ImageFacts {
 }
 
 fn settings() -> ClusterSettings {
-    ClusterSettings { grace: 3 * SECOND, ..ClusterSettings::default() }
+    ClusterSettings { grace: 3 * SECOND, ahead_from: 1, ..ClusterSettings::default() }
 }
 
 /// See the module. Nodes are counted from 1.

@@ -236,8 +236,14 @@ impl World {
             .collect();
         // Every other history uses the command tree for whatever it can.
         let tree_above = if seed % 2 == 0 { 0 } else { 8 };
-        let settings =
-            ClusterSettings { grace: 3 * SECOND, tree_above, ..ClusterSettings::default() };
+        // In three of four, images go ahead of moves.
+        let ahead_from = if seed / 2 % 4 == 0 { u64::MAX } else { 1 };
+        let settings = ClusterSettings {
+            grace: 3 * SECOND,
+            tree_above,
+            ahead_from,
+            ..ClusterSettings::default()
+        };
         let machine = ClusterMachine::new(settings.clone(), Self::secrets(seed));
         let target = 20 + random.below(100);
         let fallback = random.chance(250);

@@ -23,6 +23,7 @@ pub(super) mod shell;
 pub(super) mod tickets;
 pub(super) mod tree_use;
 
+use super::ahead::Ahead;
 use super::decisions;
 use super::entry::{Cause, ClusterEntry, InstanceRecord};
 use super::event::ClientId;
@@ -111,6 +112,8 @@ pub(super) struct Job {
     /// Machines on which instances of older epochs may still be.
     pub(super) nodes_with_stale_instances: BTreeSet<NodeName>,
     pub(super) migration: Migration,
+    /// Images that go ahead of a move.
+    pub(super) ahead: Option<Ahead>,
     /// When it may be parked once more, after an attempt that may have failed.
     pub(super) park_again: Option<u64>,
     /// What it was to be parked for last, where nodes were drained: they may be let off before its commit.
@@ -135,6 +138,7 @@ impl Job {
             console: Console::at(0, 0),
             nodes_with_stale_instances: BTreeSet::new(),
             migration: Migration::default(),
+            ahead: None,
             park_again: None,
             drained_for: None,
             stuck: None,
@@ -229,6 +233,7 @@ impl Job {
             State::Running(running) => running.machine.deadline(),
             State::Over => None,
         };
-        [own, self.live.deadline(), self.live.rest.over_at].into_iter().flatten().min()
+        let ahead = self.ahead.as_ref().and_then(Ahead::deadline);
+        [own, ahead, self.live.deadline(), self.live.rest.over_at].into_iter().flatten().min()
     }
 }

@@ -1,6 +1,6 @@
 //! Commands that take a checkpoint elsewhere while the job runs on: it stays until they have it.
 
-use super::{ClientId, Job, State};
+use super::{Ahead, ClientId, Job, State};
 use protocol::agent::CheckpointNumber;
 
 /// Commands at a time; the checkpoint of one more may be collected while it is read.
@@ -29,9 +29,10 @@ impl Job {
     }
 
     /// Tells a one-job machine, which may be a new one.
-    pub(super) fn note_readers(&mut self) {
+    pub(in crate::cluster) fn note_readers(&mut self) {
         if let State::Running(running) = &mut self.state {
-            running.machine.let_read(self.readers.values().copied());
+            let ahead = self.ahead.as_ref().map(Ahead::base);
+            running.machine.let_read(self.readers.values().copied().chain(ahead));
         }
     }
 }

@@ -143,7 +143,7 @@ impl Job {
             _ => false,
         };
         if begins {
-            self.evaluate_migration(now, shared);
+            self.evaluate_migration(now, shared, true);
         }
         self.advance(now, shared, event);
     }

@@ -50,6 +50,7 @@ impl Job {
         );
         self.live = Live::default();
         self.drained_for = None;
+        self.ahead = None;
         shared.occupied.remove(&self.ledger.id);
         let what = if moves { "moved: try again" } else { "rolled back" };
         self.tickets

@@ -15,6 +15,7 @@
 mod beginning;
 mod damaged;
 mod departed;
+mod destinations;
 mod failing;
 mod killing;
 mod launching;

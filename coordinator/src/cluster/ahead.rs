@@ -1,0 +1,347 @@
+//! Images that go ahead of a move.
+//!
+//! A job that moves stands still until its images are where they are needed, so the bytes that have to travel decide for how
+//! long. A checkpoint takes chunks from the one before the last (`ckpt-agent/store/src/known.rs`), its *base*; what a machine
+//! has of that need not come to it again. So machines that would take something over fetch the base first, while the job
+//! runs, and only then the job is parked: what has changed since is all that travels while it stands still. Where
+//! checkpoints were committed meanwhile, there is one more round, of what has changed until then (Clark et al., "Live
+//! Migration of Virtual Machines", NSDI 2005, do so with pages of memory).
+//!
+//! Nothing depends on it: what did not arrive is fetched when the job stands still. None of it is in the log but who holds
+//! which image, so a coordinator that is started again begins it anew and finds most of it done.
+
+use super::decisions;
+use super::event::Now;
+use super::job::{Job, State};
+use super::leave::is_leaving;
+use super::shared::Shared;
+use crate::history::CommittedState;
+use crate::settings::SECOND;
+use protocol::agent::{CheckpointNumber, InstanceId};
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::ToAgent;
+use protocol::cluster::image_key::Encryption;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rounds, after which the job is parked whatever is still to come.
+const MOST_ROUNDS: u32 = 4;
+/// How long all of them may take, in nanoseconds.
+const PATIENCE: u64 = 600 * SECOND;
+/// Images that are sent ahead of one move.
+const MOST_IMAGES: usize = 1000;
+
+/// What a job is to move for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cluster) enum Errand {
+    /// Machines that leave or are drained.
+    Away,
+    /// Machines that get a share.
+    Share,
+}
+
+/// An image, and the machine that is to have it.
+type Copy = (InstanceId, NodeName);
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::cluster) struct Ahead {
+    errand: Errand,
+    /// The checkpoint whose images go. It is kept meanwhile.
+    base: CheckpointNumber,
+    /// Copies that are under way.
+    awaited: BTreeSet<Copy>,
+    /// Machines that could not fetch one.
+    failed: BTreeSet<NodeName>,
+    rounds: u32,
+    /// When the job is parked whatever is still to come.
+    until: u64,
+    /// All is there for the checkpoint after the next one; until the next is committed nothing is to be done. What was
+    /// known then: the newest committed one, and the one in flight.
+    waits: Option<(CheckpointNumber, Option<CheckpointNumber>)>,
+    /// Whether the next checkpoint was brought forward since the last round.
+    hurried: bool,
+}
+
+impl Ahead {
+    /// The checkpoint that is kept for it.
+    pub(in crate::cluster) fn base(&self) -> CheckpointNumber {
+        self.base
+    }
+
+    /// When it wants the time: to be given up.
+    pub(in crate::cluster) fn deadline(&self) -> Option<u64> {
+        (!self.awaited.is_empty() || self.waits.is_some()).then_some(self.until)
+    }
+
+    fn is_given_up(&self, now: Now) -> bool {
+        self.rounds >= MOST_ROUNDS || now.nanos >= self.until
+    }
+
+    /// "2 images to node3, 1 to node4"
+    pub(in crate::cluster) fn describe(&self) -> Option<String> {
+        let mut counts: BTreeMap<&NodeName, usize> = BTreeMap::new();
+        for (_, node) in &self.awaited {
+            *counts.entry(node).or_default() += 1;
+        }
+        let texts: Vec<String> = counts
+            .into_iter()
+            .map(|(node, count)| {
+                format!("{count} {} to {node}", if count == 1 { "image" } else { "images" })
+            })
+            .collect();
+        (!texts.is_empty()).then(|| texts.join(", "))
+    }
+}
+
+/// From which checkpoints the next two take their chunks.
+#[derive(Debug, Clone, Copy)]
+struct Bases {
+    /// The next one that is begun, where none is in flight; else the one in flight.
+    next: CheckpointNumber,
+    /// The one after that.
+    later: CheckpointNumber,
+}
+
+impl Job {
+    /// Whether all is where it is needed for a move at the next checkpoint, as far as that can be had. If it is not, it is
+    /// sent there. `takers`: machines that get a share. `begins`: a checkpoint begins at once, which is
+    /// an ordinary one if the answer is no.
+    pub(in crate::cluster) fn is_sent_ahead(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        errand: Errand,
+        takers: &BTreeSet<NodeName>,
+        begins: bool,
+    ) -> bool {
+        if self.ahead.as_ref().is_some_and(|ahead| ahead.errand != errand) {
+            // Who leaves does not wait for those that come.
+            if errand == Errand::Share {
+                return false;
+            }
+            self.drop_ahead();
+        }
+        let known = (self.newest_committed(), self.ledger.in_flight);
+        if let Some(ahead) = &self.ahead {
+            if !ahead.awaited.is_empty() {
+                return false;
+            }
+            if ahead.is_given_up(now) {
+                return true;
+            }
+            if !begins && ahead.waits == Some(known) {
+                return false;
+            }
+        }
+        let Some(bases) = self.bases().filter(|_| shared.settings.encryption != Encryption::Apart)
+        else {
+            // What comes next is stored as a whole.
+            return true;
+        };
+        let Some(places) = self.destinations(shared, takers) else { return true };
+        if self.lacking(shared, bases.next, &places).is_empty() {
+            return true;
+        }
+        let is_later = begins || self.ledger.in_flight.is_some() || !self.goes_on(bases.next);
+        let base = if is_later { bases.later } else { bases.next };
+        let copies = self.lacking(shared, base, &places);
+        if copies.is_empty() {
+            // It is all there for the checkpoint after the next one, which is an ordinary one.
+            return !self.await_ordinary(now, errand, base, known, begins);
+        }
+        self.send_ahead(now, shared, errand, base, copies);
+        false
+    }
+
+    fn newest_committed(&self) -> CheckpointNumber {
+        self.last_checkpoint().unwrap_or(0)
+    }
+
+    /// The newest two checkpoints of this epoch: agents take chunks only from what they have written since they made it.
+    fn bases(&self) -> Option<Bases> {
+        let mut of_epoch = self.of_epoch().rev();
+        let later = of_epoch.next()?;
+        let next = of_epoch.next()?;
+        Some(Bases { next, later })
+    }
+
+    fn of_epoch(&self) -> impl DoubleEndedIterator<Item = CheckpointNumber> {
+        let from = self.ledger.checkpoint.unwrap_or(0);
+        let committed = self.ledger.history.committed();
+        committed
+            .filter(move |(record, state)| {
+                *state == CommittedState::Current && record.checkpoint > from
+            })
+            .map(|(record, _)| record.checkpoint)
+    }
+
+    /// Whether a checkpoint refers to what was sent already, as far as the two chains can be told by counting.
+    fn goes_on(&self, base: CheckpointNumber) -> bool {
+        let Some(sent) = self.ahead.as_ref().map(|ahead| ahead.base) else { return true };
+        let (older, newer) = (sent.min(base), sent.max(base));
+        let apart = self.of_epoch().filter(|number| (older + 1..=newer).contains(number)).count();
+        apart % 2 == 0
+    }
+
+    /// Which of a checkpoint's images are not where they would be needed; none, where it is not worth the while.
+    fn lacking(
+        &self,
+        shared: &Shared,
+        checkpoint: CheckpointNumber,
+        places: &BTreeSet<Copy>,
+    ) -> Vec<Copy> {
+        let Some(images) = self.ledger.images.get(&checkpoint) else { return Vec::new() };
+        let members = &shared.members;
+        let failed = self.ahead.as_ref().map(|ahead| &ahead.failed);
+        let mut copies = Vec::new();
+        let mut bytes = 0_u64;
+        for (instance, node) in places {
+            let Some(image) = images.get(instance) else { continue };
+            let can_be_had = image.holders.iter().any(|holder| members.is_connected(holder));
+            if image.holders.contains(node)
+                || !can_be_had
+                || !members.is_connected(node)
+                || failed.is_some_and(|failed| failed.contains(node))
+            {
+                continue;
+            }
+            let memory = image.facts.processes.iter().map(|process| process.bytes);
+            bytes = memory.fold(bytes, u64::saturating_add);
+            copies.push((*instance, node.clone()));
+        }
+        if bytes < shared.settings.ahead_from {
+            copies.clear();
+        }
+        copies.truncate(MOST_IMAGES);
+        copies
+    }
+
+    /// Waits until the next checkpoint is committed, which is brought forward; whether one comes.
+    fn await_ordinary(
+        &mut self,
+        now: Now,
+        errand: Errand,
+        base: CheckpointNumber,
+        known: (CheckpointNumber, Option<CheckpointNumber>),
+        begins: bool,
+    ) -> bool {
+        let in_flight = self.ledger.in_flight.is_some();
+        let State::Running(running) = &mut self.state else { return false };
+        let hurries = !begins && !in_flight;
+        if hurries {
+            if !running.machine.may_hurry() {
+                return false;
+            }
+            running.machine.hurry(now);
+        }
+        let ahead = self.ahead.get_or_insert_with(|| Ahead::new(now, errand, base));
+        // Not for ever, where none can be taken.
+        ahead.rounds += u32::from(hurries);
+        ahead.base = base;
+        ahead.waits = Some(known);
+        self.note_readers();
+        true
+    }
+
+    fn send_ahead(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        errand: Errand,
+        base: CheckpointNumber,
+        copies: Vec<Copy>,
+    ) {
+        let job = self.ledger.id.clone();
+        let ahead = self.ahead.get_or_insert_with(|| Ahead::new(now, errand, base));
+        ahead.rounds += 1;
+        ahead.base = base;
+        (ahead.waits, ahead.hurried) = (None, false);
+        ahead.awaited = copies.iter().cloned().collect();
+        decisions::sent_ahead(&job, base, &ahead.describe().unwrap_or_default());
+        self.note_readers();
+        let images = self.ledger.images.get(&base);
+        for (instance, node) in copies {
+            let Some(image) = images.and_then(|images| images.get(&instance)) else { continue };
+            let mut holders = image.holders.clone();
+            holders.retain(|holder| shared.members.is_connected(holder));
+            let digest = image.facts.digest.clone();
+            let (job, checkpoint) = (job.clone(), base);
+            shared.send(&node, ToAgent::Copy { job, instance, checkpoint, holders, digest });
+        }
+    }
+
+    /// A machine has fetched an image, or could not. False: nobody waits for it here.
+    pub(in crate::cluster) fn came_ahead(
+        &mut self,
+        node: &NodeName,
+        instance: InstanceId,
+        checkpoint: CheckpointNumber,
+        failure: Option<&str>,
+    ) -> bool {
+        let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.base == checkpoint) else {
+            return false;
+        };
+        if !ahead.awaited.remove(&(instance, node.clone())) {
+            return false;
+        }
+        if let Some(reason) = failure {
+            decisions::not_ahead(&self.ledger.id, checkpoint, node, reason);
+            ahead.failed.insert(node.clone());
+        }
+        true
+    }
+
+    /// Looks after images that go ahead: of machines that are not there nothing comes, and where nothing is to be moved any
+    /// more nothing need go. When all have come that were for a share, the next checkpoint is brought forward.
+    pub(in crate::cluster) fn check_ahead(&mut self, now: Now, shared: &Shared) {
+        let members = &shared.members;
+        let Some(goes_away) = self.ahead.as_ref().map(|ahead| ahead.errand == Errand::Away) else {
+            return;
+        };
+        let is_from = |node: &NodeName| is_leaving(members, node) || members.is_drained(node);
+        if goes_away && !self.ledger.instances.nodes().any(is_from) {
+            return self.drop_ahead();
+        }
+        let (Some(ahead), State::Running(running)) = (&mut self.ahead, &mut self.state) else {
+            return self.drop_ahead();
+        };
+        ahead.awaited.retain(|(_, node)| members.is_connected(node));
+        if now.nanos >= ahead.until {
+            ahead.awaited.clear();
+            ahead.waits = None;
+        }
+        if !goes_away && ahead.awaited.is_empty() && !ahead.hurried && running.machine.may_hurry() {
+            ahead.hurried = true;
+            running.machine.hurry(now);
+        }
+    }
+
+    /// Nothing goes ahead any more.
+    pub(in crate::cluster) fn drop_ahead(&mut self) {
+        if self.ahead.take().is_some() {
+            self.note_readers();
+        }
+    }
+
+    /// The same, of what was for a share.
+    pub(in crate::cluster) fn drop_share_ahead(&mut self) {
+        if self.ahead.as_ref().is_some_and(|ahead| ahead.errand == Errand::Share) {
+            self.drop_ahead();
+        }
+    }
+}
+
+impl Ahead {
+    fn new(now: Now, errand: Errand, base: CheckpointNumber) -> Self {
+        Self {
+            errand,
+            base,
+            awaited: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            rounds: 0,
+            until: now.nanos.saturating_add(PATIENCE),
+            waits: None,
+            hurried: false,
+        }
+    }
+}
