@@ -81,7 +81,7 @@ impl Values {
             // Writing to a string can't fail.
             let _ = write!(line, " {name}={value}");
         }
-        escaped(line.trim_start(), false)
+        escaped(line.trim_start())
     }
 }
 

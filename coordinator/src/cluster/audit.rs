@@ -126,6 +126,7 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         | Ask::Jobs
         | Ask::Status { .. }
         | Ask::Nodes
+        | Ask::Attention
         | Ask::Keys { .. }
         | Ask::Logins
         | Ask::Prove { .. }

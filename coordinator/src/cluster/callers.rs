@@ -72,7 +72,7 @@ impl Caller {
         let Standing::Unproven(node) = &self.standing else { return None };
         match ask {
             // Who is a member is no secret among members, and whoever owns a machine can end its agent anyway.
-            Ask::Hello { .. } | Ask::Nodes | Ask::Leave { .. } => None,
+            Ask::Hello { .. } | Ask::Nodes | Ask::Attention | Ask::Leave { .. } => None,
             // Of who asks nothing is believed for these but the account.
             Ask::Login { .. } | Ask::Prove { .. } | Ask::Logins | Ask::Logout { all: false } => {
                 None

@@ -183,6 +183,10 @@ impl ClusterMachine {
                 let value = self.list_nodes(now, caller);
                 self.shared.answer_last(client, Answer::Listing { value });
             }
+            Ask::Attention => {
+                let value = self.list_attention(now, caller);
+                self.shared.answer_last(client, Answer::Listing { value });
+            }
             Ask::RemoveNode { node } => self.remove_node(now, client, caller, &node),
             Ask::Standby { node, on } => self.name_standby(client, caller, node, on),
             Ask::Leave { node } => self.leave(now, client, caller, node),

@@ -61,6 +61,11 @@ impl ClusterMachine {
         Ok(shown.into_iter().map(summary).collect())
     }
 
+    pub(super) fn list_attention(&self, now: Now, caller: &Caller) -> Value {
+        let drained: Vec<&NodeName> = self.drains.keys().collect();
+        json!({ "attention": self.attention(now, caller), "drained": drained })
+    }
+
     pub(super) fn list_nodes(&self, now: Now, caller: &Caller) -> Value {
         let mut instances: BTreeMap<&NodeName, Vec<String>> = BTreeMap::new();
         let mut holds: BTreeMap<&NodeName, Vec<&str>> = BTreeMap::new();

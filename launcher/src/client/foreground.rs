@@ -312,7 +312,9 @@ impl Screen {
         };
         let asks = from_terminal && self.own_is_terminal;
         if matches!(self.want.ask, Ask::Attach { .. }) && asks && self.keys.is_none() {
-            self.keys = Some(Keys::default());
+            let job_has_terminal = self.job.as_ref().is_some_and(|job| job.terminal);
+            self.keys = Some(Keys::new(job_has_terminal));
+            self.take_keys();
             self.tell_of_keys();
         }
         if let (true, Some(typed)) = (wanted, self.typed_sender.take()) {
@@ -347,6 +349,18 @@ impl Screen {
         let what = Happening::ended(status, reason, checkpoint);
         if let Some(text) = self.want.hooks.as_ref().and_then(|hooks| hooks.happened(what)) {
             eprintln!("ckptd: warning: {text}");
+        }
+    }
+
+    /// Has the keys come as they are typed, as far as ckptd or the job's own terminal makes something of them.
+    fn take_keys(&self) {
+        if !terminal::is_terminal(std::io::stdin()) {
+            return;
+        }
+        if self.job.as_ref().is_some_and(|job| job.terminal) {
+            terminal::enter_raw(std::io::stdin());
+        } else if self.keys.is_some() {
+            terminal::take_quit_key(std::io::stdin());
         }
     }
 
@@ -408,9 +422,11 @@ impl Screen {
             // The end of input is no key.
             Typed::Bytes(bytes) if !bytes.is_empty() && self.keys.is_some() => {
                 let passed = self.keys.as_mut().map(|keys| keys.typed(&bytes)).unwrap_or_default();
+                if passed.asks {
+                    self.ask_before_quit();
+                }
                 if passed.quit {
-                    self.interrupted = Some(Instant::now());
-                    self.tell(&Ask::Signal { signal: nix::libc::SIGQUIT });
+                    self.quit();
                 }
                 if !passed.bytes.is_empty() {
                     self.tell(&Ask::Input { bytes: STANDARD.encode(passed.bytes) });
@@ -423,6 +439,17 @@ impl Screen {
             Typed::Suspend => self.suspend(),
         }
         Next::Go
+    }
+
+    fn ask_before_quit(&mut self) {
+        self.say(
+            "Ctrl-\\ and Enter again sends the job SIGQUIT; to leave it running: Ctrl-\\ d and Enter",
+        );
+    }
+
+    fn quit(&mut self) {
+        self.interrupted = Some(Instant::now());
+        self.tell(&Ask::Signal { signal: nix::libc::SIGQUIT });
     }
 
     fn on_signal(&mut self, signal: i32) -> Next {
@@ -443,15 +470,11 @@ impl Screen {
                 }
                 return Next::Done(128 + 1);
             }
-            nix::libc::SIGQUIT if self.keys.is_some() => {
-                if let Some(keys) = &mut self.keys {
-                    keys.quit();
-                }
-                self.say(
-                    "d and Enter leaves the job running; anything else passes Ctrl-\\ on to it",
-                );
+            // Of another key, or of none.
+            nix::libc::SIGQUIT if self.keys.as_mut().is_some_and(|keys| !keys.quits()) => {
+                self.ask_before_quit();
             }
-            nix::libc::SIGINT if self.keys.as_mut().is_some_and(|keys| !keys.interrupt()) => {
+            nix::libc::SIGINT if self.keys.as_mut().is_some_and(|keys| !keys.interrupts()) => {
                 self.say("Ctrl-C again ends the job; to leave it running: Ctrl-\\ d and Enter");
             }
             signal if signals::is_foreign(signal) => self.tell(&Ask::Signal { signal }),
@@ -482,11 +505,7 @@ impl Screen {
     }
 
     fn go_on(&mut self) {
-        if self.job.as_ref().is_some_and(|job| job.terminal)
-            && terminal::is_terminal(std::io::stdin())
-        {
-            terminal::enter_raw(std::io::stdin());
-        }
+        self.take_keys();
         self.resize();
     }
 

@@ -163,11 +163,16 @@ pub fn state(job: &Value) -> String {
     }
 }
 
-/// `ckptd status`, for one job or several.
+/// `ckptd status`, for one job or several. `around`: what is known of the cluster, where it has no job.
 #[must_use]
-pub fn status(value: &Value) -> String {
+pub fn status(value: &Value, around: Option<&Value>) -> String {
     match value {
-        Value::Array(jobs) if jobs.is_empty() => "no jobs\n".to_owned(),
+        Value::Array(jobs) if jobs.is_empty() => {
+            let drained = around.map(|around| words(around, "drained"));
+            let drained = drained.filter(|drained| drained != NONE);
+            let drained = drained.map(|drained| format!("{:<12}{drained}\n", "drained"));
+            attention(around) + "no jobs\n" + &drained.unwrap_or_default()
+        }
         Value::Array(jobs) => {
             attention(jobs.first()) + &jobs.iter().map(job).collect::<Vec<_>>().join("\n")
         }

@@ -28,6 +28,9 @@ const SYSTEM_SOCKET: &str = "/run/ckptd/agent.sock";
 /// The folder of the agent that serves all users of a machine, as its unit has it.
 const SYSTEM_AGENT: &str = "/var/lib/ckptd/agent";
 
+/// The folder of the coordinator that serves everybody, as its unit has it.
+const SYSTEM_COORDINATOR: &str = "/var/lib/ckptd/coordinator";
+
 /// Whether this machine has joined a cluster: by an agent of this user's, or by the one for all users.
 fn has_joined(dir: &Path, asked: bool) -> bool {
     let folders = [Some(dir), (!asked).then_some(Path::new(SYSTEM_AGENT))];
@@ -40,6 +43,16 @@ pub fn coordinator_folder(dir: &Path) -> PathBuf {
     dir.join("coordinator")
 }
 
+/// The folder of the coordinator that runs on this machine, or has run: the user's own, else that of the one that serves
+/// everybody unless a folder was asked for.
+#[must_use]
+pub fn coordinator_here(dir: &Path, asked: bool) -> PathBuf {
+    let own = coordinator_folder(dir);
+    let of_all = PathBuf::from(SYSTEM_COORDINATOR);
+    let has_socket = |folder: &Path| folder.join(COORDINATOR_SOCKET).exists();
+    if !asked && !has_socket(&own) && has_socket(&of_all) { of_all } else { own }
+}
+
 /// A way to a cluster.
 #[derive(Debug, Clone)]
 pub struct Cluster {
@@ -48,7 +61,8 @@ pub struct Cluster {
 
 impl Cluster {
     /// The cluster of this machine, if it belongs to one: by the agent's socket in the folder of
-    /// jobs, then the one for all users unless a folder was asked for, then that of a coordinator.
+    /// jobs, then the one for all users unless a folder was asked for, then that of a coordinator
+    /// ([`coordinator_here`]).
     ///
     /// # Errors
     /// Where there is a socket, and nobody behind it.
@@ -57,7 +71,7 @@ impl Cluster {
         if !asked {
             candidates.push(SYSTEM_SOCKET.into());
         }
-        candidates.push(coordinator_folder(state.path()).join(COORDINATOR_SOCKET));
+        candidates.push(coordinator_here(state.path(), asked).join(COORDINATOR_SOCKET));
         Self::first_of(candidates)
     }
 
@@ -112,9 +126,13 @@ impl Cluster {
         }
         let Some((socket, error)) = dead else { return Ok(None) };
         let cause = if error.kind() == io::ErrorKind::ConnectionRefused {
+            let (who, unit) = match socket.ends_with(COORDINATOR_SOCKET) {
+                true => ("coordinator", "ckptd-coordinator"),
+                false => ("agent", "ckptd-agent"),
+            };
             format!(
-                "nobody listens at {0}: start the agent again by 'ckptd agent', or remove {0} to run \
-                 jobs on this machine alone",
+                "nobody listens at {}: 'systemctl start {unit}', or 'ckptd {who}', starts the {who} again; 'ckptd run \
+                 --local' runs a job on this machine alone",
                 socket.display()
             )
         } else {

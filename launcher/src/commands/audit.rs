@@ -3,7 +3,7 @@
 use super::{Context, print, print_json};
 use crate::cli::AuditArguments;
 use crate::client::refusal::unexpected;
-use crate::cluster::{Cluster, coordinator_folder};
+use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::tables::{printable, table};
 use crate::text::{self, utc};
@@ -13,13 +13,7 @@ use protocol::cluster::client::{Answer, Ask};
 const WHAT: &str = "read the audit log";
 
 pub fn perform(context: &Context, arguments: &AuditArguments) -> Result<(), Failure> {
-    let folder =
-        arguments.state.clone().unwrap_or_else(|| coordinator_folder(context.state.path()));
-    let cluster = match (Cluster::of_coordinator(&folder), &arguments.state) {
-        (Err(error), Some(_)) => return Err(error),
-        (Err(_), None) => context.need_cluster(WHAT)?,
-        (Ok(own), _) => own,
-    };
+    let cluster = context.operators_cluster(WHAT, arguments.state.as_ref())?;
     let log = read(&cluster, arguments.contains.as_deref())?;
     match arguments.list.json {
         true => print_json(&log.lines)?,

@@ -273,7 +273,13 @@ pub fn jobs(cluster: &Cluster) -> Result<serde_json::Value, Failure> {
 pub fn status(cluster: &Cluster, job: Option<&str>, list: ListArguments) -> Result<(), Failure> {
     let ask = Ask::Status { job: job.map(str::to_owned) };
     let status = cluster.listing("tell how jobs are", &ask)?;
-    if list.json { print_json(&status) } else { print(&listing::status(&status)) }
+    if list.json {
+        return print_json(&status);
+    }
+    // An older coordinator does not know it by itself.
+    let no_jobs = status.as_array().is_some_and(Vec::is_empty);
+    let around = no_jobs.then(|| cluster.listing("tell how the cluster is", &Ask::Attention).ok());
+    print(&listing::status(&status, around.flatten().as_ref()))
 }
 
 /// `ckptd rm`, of one job.

@@ -1,7 +1,6 @@
 //! The page of a coordinator.
 
 use super::{Context, print};
-use crate::cluster::coordinator_folder;
 use crate::failure::Failure;
 use ckptd_http::{HttpError, Port, Served};
 use std::io::IsTerminal;
@@ -36,7 +35,7 @@ fn failed(error: HttpError) -> Failure {
 
 /// `ckptd page`.
 pub fn login(context: &Context, state: Option<PathBuf>) -> Result<(), Failure> {
-    let state = state.unwrap_or_else(|| coordinator_folder(context.state.path()));
+    let state = context.coordinator(state);
     let address = ckptd_http::token::login_address(&state)
         .map_err(|error| Failure::of("make an address of the page", error))?;
     print(&format!("{address}\n"))

@@ -152,8 +152,9 @@ fn clustered() -> Value {
 #[test]
 fn jobs_of_a_cluster() {
     check("cluster-ls", &listing::jobs(&json!([clustered(), {"name": "bare"}])));
-    check("cluster-status", &listing::status(&clustered()));
-    check("cluster-status-empty", &listing::status(&json!([])));
+    check("cluster-status", &listing::status(&clustered(), None));
+    let around = json!({ "attention": [{ "text": "b has a full disk" }], "drained": ["a", "b"] });
+    check("cluster-status-empty", &listing::status(&json!([]), Some(&around)));
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub use one_line::escaped;
 use crate::agent::StartAgent;
 use crate::cli::{Cli, Command, JobOptions};
 use crate::client::resume::{ComesBack, Resume};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, coordinator_here};
 use crate::failure::Failure;
 use crate::hooks::{self, Caller, Pending};
 use crate::jobs::{JobFolder, StateDir};
@@ -133,6 +133,21 @@ impl Context {
         match self.state.find_job(job) {
             Ok(own) if own.name() == job || own.id() == job => Ok(None),
             _ => self.cluster(),
+        }
+    }
+
+    /// The folder of this machine's coordinator, unless another one was given.
+    fn coordinator(&self, given: Option<PathBuf>) -> PathBuf {
+        given.unwrap_or_else(|| coordinator_here(self.state.path(), self.is_asked_dir()))
+    }
+
+    /// The cluster, for an operator's command: by the coordinator's own socket, where it is on this machine, since an
+    /// agent beside it may not speak for an operator.
+    fn operators_cluster(&self, what: &str, given: Option<&PathBuf>) -> Result<Cluster, Failure> {
+        match Cluster::of_coordinator(&self.coordinator(given.cloned())) {
+            Err(error) if given.is_some() => Err(error),
+            Err(_) => self.need_cluster(what),
+            Ok(own) => Ok(own),
         }
     }
 
@@ -250,16 +265,25 @@ pub fn perform(cli: Cli, start_agent: StartAgent, pending: &Pending) -> Result<u
         Command::Agent(arguments) => agent::perform(&context, arguments)?,
         Command::Nodes { remove, standby, no_standby, list } => {
             let change = clustered::Change::of(remove, standby, no_standby);
-            clustered::nodes(&context.need_cluster("list the nodes")?, change, list)?;
+            let cluster = match &change {
+                Some(_) => context.operators_cluster("change a node", None)?,
+                None => context.need_cluster("list the nodes")?,
+            };
+            clustered::nodes(&cluster, change, list)?;
         }
         Command::Leave { node } => {
-            clustered::leave(&context.need_cluster("announce a departure")?, node)?;
+            let what = "announce a departure";
+            let cluster = match &node {
+                Some(_) => context.operators_cluster(what, None)?,
+                None => context.need_cluster(what)?,
+            };
+            clustered::leave(&cluster, node)?;
         }
         Command::Drain { node, no_wait } => {
-            clustered::drain(&context.need_cluster("drain a node")?, node, !no_wait)?;
+            clustered::drain(&context.operators_cluster("drain a node", None)?, node, !no_wait)?;
         }
         Command::Uncordon { node } => {
-            clustered::uncordon(&context.need_cluster("uncordon a node")?, node)?;
+            clustered::uncordon(&context.operators_cluster("uncordon a node", None)?, node)?;
         }
         Command::Checkpoint { job } => checkpoint::perform(&context, &job)?,
         Command::Stop { job, checkpoint } => stop::perform(&context, &job, checkpoint)?,

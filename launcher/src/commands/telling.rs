@@ -6,7 +6,6 @@ use crate::failure::Failure;
 use crate::journal::Journal;
 use crate::spans::{Export, Process};
 use crate::timeline::Timeline;
-use std::io::IsTerminal;
 use tracing::Level;
 use tracing::level_filters::STATIC_MAX_LEVEL;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
@@ -63,11 +62,11 @@ pub fn tell_what_happens(process: Option<Process>) -> Option<Export> {
     let is_detailed = OF_CKPTD.iter().any(|part| filter.would_enable(part, &Level::DEBUG));
     let journal = Some(()).filter(|()| !is_detailed).and_then(|()| Journal::of_standard_error());
     let lines = journal.is_none().then(|| {
-        let coloured = std::io::stderr().is_terminal();
         tracing_subscriber::fmt::layer()
-            .with_writer(move || OneLine::to(std::io::stderr(), coloured))
+            .with_writer(move || OneLine::to(std::io::stderr()))
             .with_target(false)
-            .with_ansi(coloured)
+            // Without the crate's colours: it has been built without them, and ends a process that wants them.
+            .with_ansi(false)
             // A stage that never ends shows by its beginning.
             .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE)
     });

@@ -3,13 +3,13 @@
 use super::{Context, print};
 use crate::cli::{MemberRole, TokenArguments};
 use crate::client::refusal::unexpected;
-use crate::cluster::{Cluster, coordinator_folder};
+use crate::cluster::Cluster;
 use crate::failure::Failure;
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::powers::{Powers, SpeaksFor};
 
 pub fn perform(context: &Context, arguments: TokenArguments) -> Result<(), Failure> {
-    let folder = arguments.state.unwrap_or_else(|| coordinator_folder(context.state.path()));
+    let folder = context.coordinator(arguments.state);
     let cluster = Cluster::of_coordinator(&folder)?;
     let what = "make a join token";
     let powers = powers(arguments.role, arguments.users)?;

@@ -9,12 +9,25 @@ use std::io::IsTerminal;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// Ctrl-\, as a character.
+pub const QUIT_KEY: u8 = 0x1c;
+
+/// A special character that no key is (`_POSIX_VDISABLE` of Linux).
+const DISABLED: u8 = 0;
+
 /// Control characters of the kernel's `struct termios` on every architecture but alpha, mips,
 /// powerpc and sparc (asm-generic/termbits.h).
 const KERNEL_CONTROL_CHARACTERS: usize = 19;
 
-/// The settings to put back, and the terminal that they are of.
-static SAVED: Mutex<Option<(OwnedFd, Termios)>> = Mutex::new(None);
+/// A terminal that is not as it was.
+struct Changed {
+    terminal: OwnedFd,
+    /// What is put back.
+    before: Termios,
+    is_raw: bool,
+}
+
+static CHANGED: Mutex<Option<Changed>> = Mutex::new(None);
 
 /// Puts the terminal back if this process is killed; started when it is first made raw.
 static GUARD: Mutex<Option<TerminalGuard>> = Mutex::new(None);
@@ -23,8 +36,8 @@ fn guard() -> MutexGuard<'static, Option<TerminalGuard>> {
     GUARD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn saved() -> MutexGuard<'static, Option<(OwnedFd, Termios)>> {
-    SAVED.lock().unwrap_or_else(PoisonError::into_inner)
+fn changed() -> MutexGuard<'static, Option<Changed>> {
+    CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether this process is in the foreground of that terminal.
@@ -32,33 +45,56 @@ pub fn is_foreground(terminal: impl AsFd) -> bool {
     tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp())
 }
 
-/// Makes the terminal raw, if this process is in its foreground and it is not raw already.
+/// Makes the terminal raw, if this process is in its foreground and it is not changed already.
 pub fn enter_raw(terminal: impl AsFd) {
-    let mut saved = saved();
-    if saved.is_some() || !is_foreground(&terminal) {
+    change(terminal, true, |settings| {
+        termios::cfmakeraw(settings);
+        true
+    });
+}
+
+/// Has Ctrl-\ come as a character among the others, in their order, where the terminal would make SIGQUIT of it, which
+/// may overtake them. If this process is in its foreground and it is not changed already; [`leave_raw`] puts it back.
+pub fn take_quit_key(terminal: impl AsFd) {
+    change(terminal, false, |settings| {
+        let key = &mut settings.control_chars[SpecialCharacterIndices::VQUIT as usize];
+        let is_meant = *key == QUIT_KEY;
+        if is_meant {
+            *key = DISABLED;
+        }
+        is_meant
+    });
+}
+
+/// Changes a terminal; not where `to` says that there is nothing to be changed.
+fn change(terminal: impl AsFd, is_raw: bool, to: impl FnOnce(&mut Termios) -> bool) {
+    let mut changed = changed();
+    if changed.is_some() || !is_foreground(&terminal) {
         return;
     }
     // A terminal that has hung up stays as it is.
     let Ok(before) = termios::tcgetattr(&terminal) else { return };
     let Ok(own) = terminal.as_fd().try_clone_to_owned() else { return };
-    let mut raw = before.clone();
-    termios::cfmakeraw(&mut raw);
+    let mut after = before.clone();
+    if !to(&mut after) {
+        return;
+    }
     let mut guard = guard();
     if guard.is_none() {
         *guard = TerminalGuard::start(&own);
     }
-    if termios::tcsetattr(&terminal, SetArg::TCSADRAIN, &raw).is_ok() {
-        if let (Some(guard), Ok(raw)) = (guard.as_mut(), termios::tcgetattr(&terminal)) {
-            guard.is_raw(&before, &raw);
+    if termios::tcsetattr(&terminal, SetArg::TCSADRAIN, &after).is_ok() {
+        if let (Some(guard), Ok(after)) = (guard.as_mut(), termios::tcgetattr(&terminal)) {
+            guard.is_changed(&before, &after);
         }
-        *saved = Some((own, before));
+        *changed = Some(Changed { terminal: own, before, is_raw });
     }
 }
 
-/// Puts the terminal back, if it is raw. In the background it is left alone: it is the shell's
+/// Puts the terminal back, if it was changed. In the background it is left alone: it is the shell's
 /// by then, and touching it would stop this process (SIGTTOU).
 pub fn leave_raw() {
-    if let Some((terminal, before)) = saved().take() {
+    if let Some(Changed { terminal, before, .. }) = changed().take() {
         if is_foreground(&terminal) {
             let _ = termios::tcsetattr(&terminal, SetArg::TCSADRAIN, &before);
         }
@@ -70,7 +106,7 @@ pub fn leave_raw() {
 
 /// Whether [`enter_raw`] has made the terminal raw.
 pub fn is_raw() -> bool {
-    saved().is_some()
+    changed().as_ref().is_some_and(|changed| changed.is_raw)
 }
 
 /// Puts the terminal back when it falls out of scope, and before the message of a panic.

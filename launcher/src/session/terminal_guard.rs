@@ -71,8 +71,8 @@ impl TerminalGuard {
         Some(Self { process: command.current_dir("/").spawn().ok()? })
     }
 
-    /// Tells that the terminal, which was like that, is raw now.
-    pub fn is_raw(&mut self, before: &Termios, raw: &Termios) {
+    /// Tells that the terminal, which was like that, is raw now, or changed otherwise.
+    pub fn is_changed(&mut self, before: &Termios, raw: &Termios) {
         let change = Change { before: Settings::of(before), raw: Settings::of(raw) };
         self.tell(&Some(change));
     }

@@ -168,6 +168,9 @@ pub enum Ask {
     },
     /// All members. Answer: [`Answer::Listing`] as `ckptd nodes --json` shows it.
     Nodes,
+    /// What of the cluster somebody should look after, and which members are drained. Answer: [`Answer::Listing`] with
+    /// `attention` and `drained`, as each job of [`Ask::Status`] has them.
+    Attention,
     /// A member is turned out, its certificate revoked. Answer: [`Answer::Done`].
     RemoveNode {
         /// The member's name.

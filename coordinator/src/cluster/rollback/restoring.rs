@@ -64,6 +64,9 @@ impl Job {
                 shared.send(&node, ToAgent::Restore { key, connections, skipped });
             }
         }
+        if let Some(making) = self.state.making("note that connections are ordered") {
+            making.record.rewired_ms = Some(now.unix_ms);
+        }
     }
 
     /// In a job that does without some of its daemons: sockets that have nobody at the other end, who

@@ -22,7 +22,6 @@ impl Job {
     ) {
         let Some(making) = self.state.making("let an epoch go") else { return };
         making.record.restored_ms = Some(now.unix_ms);
-        making.record.rewired_ms = Some(now.unix_ms);
         let (mut sides, mut outputs) = (BTreeMap::new(), BTreeMap::new());
         for (instance, ends) in ends {
             sides.insert(instance, ends.sides);

@@ -8,7 +8,7 @@ use super::{Context, print, print_json};
 use crate::cli::{ListArguments, LoginArguments, LogoutArguments};
 use crate::client::link::{Link, LinkError};
 use crate::client::refusal::{refusal, unexpected};
-use crate::cluster::{Cluster, coordinator_folder};
+use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::tables::{printable, table};
 use crate::text::utc;
@@ -63,13 +63,7 @@ fn account() -> u32 {
 
 /// Where keys are ordered: at the coordinator's own socket, if it is this machine's.
 fn of_keys(context: &Context, arguments: &LoginArguments, what: &str) -> Result<Cluster, Failure> {
-    let state = &arguments.state;
-    let folder = state.clone().unwrap_or_else(|| coordinator_folder(context.state.path()));
-    match (Cluster::of_coordinator(&folder), state) {
-        (Ok(own), _) => Ok(own),
-        (Err(error), Some(_)) => Err(error),
-        (Err(_), None) => context.need_cluster(what),
-    }
+    context.operators_cluster(what, arguments.state.as_ref())
 }
 
 /// Reads a key, so that a private one never leaves this process.

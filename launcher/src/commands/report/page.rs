@@ -194,7 +194,7 @@ mod tests {
             declared_ms: at + 62_000,
             planned_ms: Some(at + 62_050),
             images_ms: Some(at + 62_300),
-            rewired_ms: Some(at + 62_310),
+            rewired_ms: Some(at + 62_300),
             restored_ms: Some(at + 62_900),
             running_ms: Some(at + 62_920),
             moves: vec![Move {
@@ -206,7 +206,7 @@ mod tests {
             ..RollbackRecord::default()
         };
         json!({"id": "fold-1", "name": "fold<1>", "command": ["mpirun", "<script>"], "state": "running",
-            "created_at_ms": at, "rollbacks": [rollback], "processes": [],
+            "created_at_ms": at, "started_at_ms": at + 62_920, "starts": 2, "rollbacks": [rollback], "processes": [],
             "checkpoints": [{"checkpoint": 4, "committed_at_ms": at + 90_000, "pause_us": 2100, "copies": 2,
                 "summary": {"bytes": 1 << 20, "stored_bytes": 4096}}]})
     }

@@ -15,12 +15,15 @@ pub struct Phase {
 }
 
 /// In their order. The first begins with the last word of the node, or of a move with the stop of the job.
-pub const PHASES: [Phase; 6] = [
+pub const PHASES: [Phase; 5] = [
     Phase { name: "noticed", about: "until the node was declared gone", end: "declared_ms" },
     Phase { name: "planned", about: "old processes ended, new places chosen", end: "planned_ms" },
     Phase { name: "fetched", about: "images brought to where they are needed", end: "images_ms" },
-    Phase { name: "rewired", about: "addresses and connections ordered", end: "rewired_ms" },
-    Phase { name: "restored", about: "processes, memory and files made", end: "restored_ms" },
+    Phase {
+        name: "restored",
+        about: "processes, memory, files and connections made",
+        end: "restored_ms",
+    },
     Phase { name: "running", about: "all let go together", end: "running_ms" },
 ];
 
@@ -59,7 +62,7 @@ mod tests {
     #[test]
     fn phases_follow_each_other() {
         let rollback = json!({"lost_at_ms": 1000, "declared_ms": 3000, "planned_ms": 2900,
-            "images_ms": 3400, "rewired_ms": null, "restored_ms": 5000});
+            "images_ms": 3400, "restored_ms": null, "running_ms": 5000});
         let spans: Vec<_> =
             of(&rollback).iter().map(|(p, from, to)| (p.name, *from, *to)).collect();
         // A clock that is behind makes no phase negative; what has not come to its end is not there.

@@ -113,8 +113,11 @@ pub fn whole(job: &Value, end: u64) -> String {
     }
     let rollbacks = list(job, "rollbacks");
     let mut since = from;
-    // What became of it before its last start is told nowhere but in its log.
-    let restarted = number(job, "started_at_ms").filter(|_| number(job, "starts") > Some(1));
+    // What became of it before its user restarted it is told nowhere but in its log. With the end of a rollback it was
+    // started as well.
+    let is_of_rollback = |at: &u64| rollbacks.iter().any(|one| phases::ended(one) == Some(*at));
+    let restarted = number(job, "started_at_ms")
+        .filter(|at| number(job, "starts") > Some(1) && !is_of_rollback(at));
     if let Some(started) = restarted.filter(|started| *started > from) {
         bar(&mut out, (scale.x(from), scale.x(started)), 0, "unknown", "before its last restart");
         since = started;
@@ -123,12 +126,7 @@ pub fn whole(job: &Value, end: u64) -> String {
         let began = phases::began(rollback).unwrap_or(since).max(since);
         bar(&mut out, (scale.x(since), scale.x(began)), 0, "runs", "runs");
         let ended = phases::ended(rollback).unwrap_or(end);
-        let node = match rollback.get("node") {
-            Some(Value::String(node)) => format!(" of {node}"),
-            _ => String::new(),
-        };
-        let title =
-            format!("{}{node}: {}", word(rollback, "reason"), span(ended.saturating_sub(began)));
+        let title = format!("{}: {}", in_short(rollback), span(ended.saturating_sub(began)));
         bar(&mut out, (scale.x(began), scale.x(ended)), 2, "stands", &title);
         since = ended.max(since);
     }
@@ -145,6 +143,19 @@ pub fn whole(job: &Value, end: u64) -> String {
         );
     }
     drawing(height + 24.0, "the job's time", &out)
+}
+
+/// "b lost", "b leaves"
+fn in_short(rollback: &Value) -> String {
+    let reason = word(rollback, "reason");
+    let Some(Value::String(node)) = rollback.get("node") else { return reason };
+    match reason.as_str() {
+        "lost" => format!("{node} lost"),
+        "leave" => format!("{node} leaves"),
+        "drain" => format!("{node} drained"),
+        "join" => format!("{node} joins"),
+        _ => format!("{reason}, {node}"),
+    }
 }
 
 fn bar(out: &mut String, (from, to): (f64, f64), lane: usize, class: &str, title: &str) {

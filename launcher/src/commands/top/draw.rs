@@ -117,7 +117,9 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, view: &View, line: u16) {
     let item = view.item(view.table);
     let (title, text) = match (view.table, item) {
         (_, None) => ("gone".to_owned(), String::new()),
-        (Table::Jobs, Some(job)) => (format!("job {}", word(job, "name")), listing::status(job)),
+        (Table::Jobs, Some(job)) => {
+            (format!("job {}", word(job, "name")), listing::status(job, None))
+        }
         (Table::Nodes, Some(node)) => (format!("node {}", word(node, "name")), fields(node)),
         (Table::Processes, Some(process)) => {
             (format!("process {}", word(process, "pid")), fields(process))

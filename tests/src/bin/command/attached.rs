@@ -156,10 +156,17 @@ pub fn keys(stage: &Stage) -> Result<(), Failure> {
     attached.screen.wait_for("to leave it running: Ctrl-\\ d and Enter")?;
     attached.type_in("\x03")?;
     attached.screen.wait_for("Ctrl-C again ends the job")?;
-    attached.type_in("\x1c")?;
-    attached.screen.wait_for("d and Enter leaves the job running")?;
-    attached.type_in("d\n")?;
+    attached.type_in("\x1c\n")?;
+    attached.screen.wait_for("again sends the job SIGQUIT")?;
+    attached.type_in("\x1cd\n")?;
     attached.expect_status(0)?;
+    // However fast the keys come one after the other.
+    for _ in 0..20 {
+        let mut attached = Terminal::start(stage, &["attach", JOB])?;
+        attached.screen.wait_for("to leave it running")?;
+        attached.type_in("\x1cd\n")?;
+        attached.expect_status(0)?;
+    }
     expect(stage.is_up(), || format!("the job has ended: {:?}", running.text()))?;
     let mut attached = Terminal::start(stage, &["attach", JOB])?;
     attached.screen.wait_for("to leave it running")?;
