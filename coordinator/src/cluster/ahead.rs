@@ -12,86 +12,18 @@
 
 use super::decisions;
 use super::event::Now;
+use super::job::ahead::{Ahead, Copy, Errand};
 use super::job::{Job, State};
-use super::leave::is_leaving;
 use super::shared::Shared;
 use crate::history::CommittedState;
-use crate::settings::SECOND;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::image_key::Encryption;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-/// Rounds, after which the job is parked whatever is still to come.
-const MOST_ROUNDS: u32 = 4;
-/// How long all of them may take, in nanoseconds.
-const PATIENCE: u64 = 600 * SECOND;
 /// Images that are sent ahead of one move.
 const MOST_IMAGES: usize = 1000;
-
-/// What a job is to move for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cluster) enum Errand {
-    /// Machines that leave or are drained.
-    Away,
-    /// Machines that get a share.
-    Share,
-}
-
-/// An image, and the machine that is to have it.
-type Copy = (InstanceId, NodeName);
-
-/// See the module.
-#[derive(Debug)]
-pub(in crate::cluster) struct Ahead {
-    errand: Errand,
-    /// The checkpoint whose images go. It is kept meanwhile.
-    base: CheckpointNumber,
-    /// Copies that are under way.
-    awaited: BTreeSet<Copy>,
-    /// Machines that could not fetch one.
-    failed: BTreeSet<NodeName>,
-    rounds: u32,
-    /// When the job is parked whatever is still to come.
-    until: u64,
-    /// All is there for the checkpoint after the next one; until the next is committed nothing is to be done. What was
-    /// known then: the newest committed one, and the one in flight.
-    waits: Option<(CheckpointNumber, Option<CheckpointNumber>)>,
-    /// Whether the next checkpoint was brought forward since the last round.
-    hurried: bool,
-}
-
-impl Ahead {
-    /// The checkpoint that is kept for it.
-    pub(in crate::cluster) fn base(&self) -> CheckpointNumber {
-        self.base
-    }
-
-    /// When it wants the time: to be given up.
-    pub(in crate::cluster) fn deadline(&self) -> Option<u64> {
-        (!self.awaited.is_empty() || self.waits.is_some()).then_some(self.until)
-    }
-
-    fn is_given_up(&self, now: Now) -> bool {
-        self.rounds >= MOST_ROUNDS || now.nanos >= self.until
-    }
-
-    /// "2 images to node3, 1 to node4"
-    pub(in crate::cluster) fn describe(&self) -> Option<String> {
-        let mut counts: BTreeMap<&NodeName, usize> = BTreeMap::new();
-        for (_, node) in &self.awaited {
-            *counts.entry(node).or_default() += 1;
-        }
-        let texts: Vec<String> = counts
-            .into_iter()
-            .map(|(node, count)| {
-                format!("{count} {} to {node}", if count == 1 { "image" } else { "images" })
-            })
-            .collect();
-        (!texts.is_empty()).then(|| texts.join(", "))
-    }
-}
 
 /// From which checkpoints the next two take their chunks.
 #[derive(Debug, Clone, Copy)]
@@ -298,7 +230,7 @@ impl Job {
         let Some(goes_away) = self.ahead.as_ref().map(|ahead| ahead.errand == Errand::Away) else {
             return;
         };
-        let is_from = |node: &NodeName| is_leaving(members, node) || members.is_drained(node);
+        let is_from = |node: &NodeName| members.is_leaving(node) || members.is_drained(node);
         if goes_away && !self.ledger.instances.nodes().any(is_from) {
             return self.drop_ahead();
         }
@@ -327,21 +259,6 @@ impl Job {
     pub(in crate::cluster) fn drop_share_ahead(&mut self) {
         if self.ahead.as_ref().is_some_and(|ahead| ahead.errand == Errand::Share) {
             self.drop_ahead();
-        }
-    }
-}
-
-impl Ahead {
-    fn new(now: Now, errand: Errand, base: CheckpointNumber) -> Self {
-        Self {
-            errand,
-            base,
-            awaited: BTreeSet::new(),
-            failed: BTreeSet::new(),
-            rounds: 0,
-            until: now.nanos.saturating_add(PATIENCE),
-            waits: None,
-            hurried: false,
         }
     }
 }

@@ -4,9 +4,9 @@
 //! pays: with half a minute from one to the next, a rank on a throttled phone would hold all others back for so long. A newcomer for which it does not pay stays one, and so does a machine that
 //! has changed.
 
-use super::ahead::Errand;
 use super::entry::{Cause, Expected};
 use super::event::Now;
+use super::job::ahead::Errand;
 use super::job::migration::{Altered, Verdict};
 use super::job::{Job, State};
 use super::placement::{self, Advice, Machine, NoMachine, Outlook};

@@ -4,11 +4,11 @@
 //! it holds are in enough places without it.
 
 use super::ClusterMachine;
-use super::ahead::Errand;
 use super::callers::Caller;
 use super::decisions;
 use super::entry::{Cause, ClusterEntry};
 use super::event::{ClientId, Now};
+use super::job::ahead::Errand;
 use super::job::{Job, State};
 use super::members::{Member, Members, Presence};
 use super::placement::misfit;
@@ -380,7 +380,7 @@ impl Job {
 
     /// Machines about to go on which images were taken that this epoch is made from.
     pub(super) fn leavers_needed(&self, members: &Members) -> BTreeSet<NodeName> {
-        self.was_on().filter(|node| is_leaving(members, node)).cloned().collect()
+        self.was_on().filter(|node| members.is_leaving(node)).cloned().collect()
     }
 
     /// Machines on which the images were taken that this epoch is made from.
@@ -396,7 +396,7 @@ impl Job {
 
     /// Why the job is parked: nodes that go or are drained, else what it was to be parked for.
     pub(super) fn moves_for(&self, members: &Members) -> Option<Cause> {
-        let leavers = self.nodes().into_iter().filter(|node| is_leaving(members, node));
+        let leavers = self.nodes().into_iter().filter(|node| members.is_leaving(node));
         let mut leavers = leavers.collect::<Vec<_>>();
         if leavers.is_empty() {
             return self
@@ -412,8 +412,4 @@ impl Job {
 /// For who asks about a node that was free to go.
 pub(super) fn has_gone(node: &NodeName) -> String {
     format!("{node} is not there any more, and nothing of any job is on it")
-}
-
-pub(super) fn is_leaving(members: &Members, node: &NodeName) -> bool {
-    members.get(node).is_some_and(|member| member.presence == Presence::Leaving)
 }

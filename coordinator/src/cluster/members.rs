@@ -446,6 +446,11 @@ impl Members {
         self.get(node).is_some_and(|member| member.full)
     }
 
+    /// Whether it has announced that it goes.
+    pub(super) fn is_leaving(&self, node: &NodeName) -> bool {
+        self.get(node).is_some_and(|member| member.presence == Presence::Leaving)
+    }
+
     /// Whether it is to run nothing.
     pub(super) fn is_drained(&self, node: &NodeName) -> bool {
         self.get(node).is_some_and(|member| member.drained)

@@ -1,6 +1,7 @@
 //! One job: what the log says of it (`ledger`), and what only this run of the coordinator knows.
 
 pub(super) mod addresses;
+pub(super) mod ahead;
 pub(super) mod console;
 pub(super) mod ending;
 mod events;
@@ -23,13 +24,13 @@ pub(super) mod shell;
 pub(super) mod tickets;
 pub(super) mod tree_use;
 
-use super::ahead::Ahead;
 use super::decisions;
 use super::entry::{Cause, ClusterEntry, InstanceRecord};
 use super::event::ClientId;
 use super::rollback::{Arrival, Making};
 use super::shared::Shared;
 use crate::fault;
+use ahead::Ahead;
 use console::Console;
 use instances::Live;
 use ledger::Ledger;
