@@ -131,5 +131,8 @@ fn parse() -> Result<cli::Cli, u8> {
 fn told(error: &clap::Error) -> u8 {
     // Help and version are no errors; clap uses status 2 for all others.
     let _ = error.print();
+    if let Some(hint) = cli::elsewhere::hint(error) {
+        eprintln!("\n  tip: {hint}");
+    }
     u8::try_from(error.exit_code()).unwrap_or(2)
 }

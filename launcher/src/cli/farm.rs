@@ -16,7 +16,7 @@ pub const USUAL_FARM: &str = "farm";
 /// What is done with many tasks.
 #[derive(Debug, Subcommand)]
 pub enum FarmCommand {
-    /// Run many tasks on this machine, so many at a time, and have each of them end once, whatever happens.
+    /// Run many tasks, on this machine or on a cluster, so many at a time, and have each of them end once, whatever happens.
     ///
     /// FILE has a command for the shell in each line; '-' is standard input. Or a command and the values that it is run with,
     /// as of GNU parallel: {} is the value, {1} and {2} those of several lists, {.} is without its extension, {/} without its
@@ -98,14 +98,16 @@ Examples:
         #[arg(long)]
         now: bool,
     },
-    /// Wait until tasks of a farm have ended. Exit status: that of the one task; of several, or of all, how many have not ended
-    /// with status 0, 101 for more than 100.
+    /// Wait until tasks of a farm have ended.
     #[command(after_long_help = "\
 Examples:
   ckptd farm wait 3                              exit status: that of task 3
   ckptd farm wait && echo all right
   ckptd farm wait --each | jq .outcome           a line for each task as it ends
-  generate | ckptd farm wait --each --stdin      for those whose numbers are written to it")]
+  generate | ckptd farm wait --each --stdin      for those whose numbers are written to it
+
+Exit status: that of the one task; of several, or of all, how many have not ended with status 0, 101 for more than 100; 2 \
+for wrong usage; 125 where ckptd itself failed, or a task needs somebody.")]
     Wait(WaitArguments),
     /// End tasks of a farm, or take them out of its queue. One that runs gets SIGTERM, and SIGKILL 5 seconds later.
     #[command(after_long_help = "\

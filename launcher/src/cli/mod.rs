@@ -15,6 +15,7 @@ mod archives;
 mod config;
 #[cfg(feature = "demo")]
 mod demo;
+pub mod elsewhere;
 mod farm;
 mod jobs;
 mod listings;
@@ -101,7 +102,10 @@ Examples:
 
 If COMMAND launches MPI jobs, variables are set for it unless you set them, so that its ranks can be separated: \
 'ckptd doctor --mpi' lists them. '--placement node' leaves shared memory on, '--group N' leaves it on within groups of N \
-ranks.")]
+ranks.
+
+Exit status: that of the job, 128+N where signal N ended it; 2 for wrong usage; 125 where ckptd itself failed; 126 where \
+COMMAND can't be executed, 127 where it is not there.")]
     Run(RunArguments),
     /// Run a job in an allocation of Slurm.
     #[command(subcommand)]
@@ -119,7 +123,7 @@ Examples:
 Exit status: that of the job, if it ends; 0 after Ctrl-C; 125 where the kernel does not tell how it ended (before Linux \
 6.15).")]
     Adopt(AdoptArguments),
-    /// Run many tasks on this machine, of which none is lost.
+    /// Run many tasks, on this machine or on a cluster, of which none is lost.
     #[command(subcommand)]
     Farm(FarmCommand),
     /// Take a checkpoint now; prints its number once it is committed.
@@ -139,7 +143,9 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   ckptd restart latest
-  ckptd restart fold --checkpoint 6     an older one; newer ones stay until the next commit")]
+  ckptd restart fold --checkpoint 6     an older one; newer ones stay until the next commit
+
+Exit status: that of the job, 128+N where signal N ended it; 2 for wrong usage; 125 where ckptd itself failed.")]
     Restart(RestartArguments),
     /// End a running job.
     #[command(after_long_help = "\
@@ -281,8 +287,11 @@ Examples:
   ckptd logs fold && ckptd attach fold  with what it wrote before
 
 What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running, and so does Ctrl-\\ d; Ctrl-Z suspends
-only this command. Ctrl-C goes to a job that has a terminal, as all its keys; else it ends the job, at a terminal only when it
-is said again.")]
+only this command. Ctrl-C goes to a job that has a terminal, as all its keys; else it ends the job, and Ctrl-\\ sends it
+SIGQUIT, at a terminal only when it is said again.
+
+Exit status: that of the job, 128+N where signal N ended it; 0 after Ctrl-\\ d, 129 after a hangup; 2 for wrong usage; 125 \
+where ckptd itself failed.")]
     Attach {
         /// The job.
         job: String,
@@ -430,7 +439,9 @@ Examples:
     /// Run a command on a node of the job that this is called in: what mpirun calls instead of ssh.
     #[command(after_long_help = "\
 Examples:
-  mpirun --mca plm_rsh_agent 'ckptd rsh' ...    where a launcher is to be told by hand")]
+  mpirun --mca plm_rsh_agent 'ckptd rsh' ...    where a launcher is to be told by hand
+
+Exit status: that of the command, as ssh has it; 255 where it can't be run there.")]
     Rsh {
         /// The node.
         node: String,

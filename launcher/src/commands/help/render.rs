@@ -38,7 +38,8 @@ impl Pen {
         } else if text.is_empty() {
             self.flush();
             self.blank();
-        } else if text.starts_with("<!--") {
+        } else if text.starts_with("<!--") || text.starts_with("![") {
+            // A terminal has no pictures.
             self.flush();
         } else if text.starts_with('|') {
             self.row(text);

@@ -30,10 +30,15 @@ macro_rules! topic {
 /// All topics, in the order in which they are listed.
 pub const TOPICS: &[Topic] = &[
     topic!("tutorial", "20 minutes: one machine, then a cluster of two, and a loss", "tutorial.md"),
+    topic!("install", "packages, services, a coordinator and agents", "guides/install.md"),
     topic!("faq", "questions that are asked first", "faq.md"),
     topic!("one-machine", "jobs on one machine, files, archives", "guides/one-machine.md"),
-    topic!("farm", "many tasks on one machine", "guides/farm.md"),
+    topic!("farm", "many tasks, on one machine or on a cluster", "guides/farm.md"),
     topic!("cluster", "members, losses, departures, users, firewalls", "guides/cluster.md"),
+    topic!("operations", "what an admin of many machines needs", "guides/operations.md"),
+    topic!("upgrades", "another version, machine by machine", "guides/upgrades.md"),
+    topic!("owners", "machines of others, who may do what", "guides/owners.md"),
+    topic!("machines", "machines that differ", "guides/machines.md"),
     topic!("mpi", "MPI run times", "guides/mpi.md"),
     topic!("slurm", "jobs in allocations of Slurm", "guides/slurm.md"),
     topic!("schedulers", "PBS, LSF, Kubernetes and others", "guides/schedulers.md"),

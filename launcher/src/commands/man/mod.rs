@@ -103,6 +103,21 @@ mod tests {
             let has_examples = page.contains(".SH EXAMPLES\n");
             assert!(has_examples || are_above.contains(&name.as_str()), "{name} has no examples");
         }
+        // What ends as a job, or tells by its status how it was, says so.
+        let usual = "0 where it was done, 2 for wrong usage";
+        for name in [
+            "run",
+            "restart",
+            "attach",
+            "rsh",
+            "adopt",
+            "demo",
+            "slurm-run",
+            "farm-run",
+            "farm-wait",
+        ] {
+            assert!(!read(&format!("ckptd-{name}")).contains(usual), "{name}");
+        }
         assert!(read("ckptd-slurm-run").contains("ckptd\\-slurm(1)"));
         let examples = main.split("EXAMPLES").nth(1).unwrap();
         assert!(examples.contains("ckptd restart latest") && main.contains("CKPTD_LOG"));

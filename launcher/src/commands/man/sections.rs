@@ -110,9 +110,9 @@ pub fn variables(name: &str) -> Section {
     let blocks = vec![
         Block::Item("CKPTD_DIR".into(), "Where jobs are kept; --dir takes precedence.".into()),
         Block::Item(
-            format!("CKPTD_{own}_OPTION"),
-            "For an option of this command that is not on its command line, where it can be set so: 'ckptd config show --all' \
-             lists them."
+            format!("CKPTD_{own}_..."),
+            "With the name of an option of this command in capitals, - as _: what holds where that is not on the command \
+             line, of options that can be set so. 'ckptd config show --all' lists them."
                 .into(),
         ),
         Block::Text("For others see ckptd(1).".into()),

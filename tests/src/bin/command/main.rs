@@ -9,6 +9,7 @@ mod called;
 mod callers;
 mod configured;
 mod corpus;
+mod daemons;
 mod demo;
 mod ends;
 mod executed;
@@ -184,6 +185,7 @@ const CASES: &[(&str, Case)] = &[
     ("attached-output", attached::output),
     ("logs", attached::logs),
     ("attached-keys", attached::keys),
+    ("daemons-beside-each-other", daemons::beside_each_other),
     ("log-times", logs::times),
     ("log-of-a-rank", logs::ranks),
     ("output-file", logs::output_file),

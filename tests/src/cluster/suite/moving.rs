@@ -33,12 +33,31 @@ pub(super) const CASES: &[Case] = &[
         about: "a third machine joins: ranks move there, and the job goes on where it stood",
         run: join,
     },
+    Case {
+        name: "leave-ahead",
+        about: "what a leaving machine holds is sent ahead while the job runs, and the job moves then",
+        run: leave_ahead,
+    },
+    Case {
+        name: "join-ahead",
+        about: "a machine that joins fetches its share ahead, and gets it then",
+        run: join_ahead,
+    },
 ];
 
 const END: &str = "/mnt/shared/end";
 
 /// Starts six ranks that tell every step of their way.
 pub(super) fn start<'a>(ckptd: &'a Ckptd, options: &[&str]) -> Result<ClusterJob<'a>, Failure> {
+    start_with(ckptd, options, "4")
+}
+
+/// The same, with so many MiB of memory each.
+fn start_with<'a>(
+    ckptd: &'a Ckptd,
+    options: &[&str],
+    ballast: &str,
+) -> Result<ClusterJob<'a>, Failure> {
     let command = [
         "mpirun.openmpi",
         "-np",
@@ -50,7 +69,7 @@ pub(super) fn start<'a>(ckptd: &'a Ckptd, options: &[&str]) -> Result<ClusterJob
         "nqueens",
         "13",
         "--ballast",
-        "4",
+        ballast,
         "--chat",
         "40",
         "--progress",
@@ -206,4 +225,50 @@ fn join(stage: &Stage) -> Result<(), Failure> {
     moves(&job, "join", 1)?;
     in_order(&job)?;
     check(job.output().contains(ANSWER), || job.output())
+}
+
+/// What ranks have of memory where it is worth the while to send it ahead.
+const BALLAST: &str = "24";
+
+/// The coordinator's log tells that images were sent ahead, in so many rounds or more, and that none failed.
+fn went_ahead(ckptd: &Ckptd, rounds: usize) -> Result<(), Failure> {
+    let said = ckptd.coordinator_errors();
+    let found = said.matches("images go ahead of its move").count();
+    check(found >= rounds && !said.contains("did not arrive ahead"), || {
+        format!("{found} rounds of images went ahead\n{said}")
+    })
+}
+
+fn leave_ahead(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start_with(&ckptd, &["--interval", "0"], BALLAST)?;
+    job.checkpoint()?;
+    job.checkpoint()?;
+    let left = ckptd.ckptd(0, &["leave", "node3"])?;
+    check(
+        left.status == 0 && left.stderr.contains("queens runs on while this goes ahead"),
+        || format!("leave: {}: {}", left.status, left.stderr),
+    )?;
+    moves(&job, "leave", 1)?;
+    went_ahead(&ckptd, 1)?;
+    ckptd.kill_node(3)?;
+    finish(&ckptd, &mut job)?;
+    in_order(&job)
+}
+
+fn join_ahead(stage: &Stage) -> Result<(), Failure> {
+    let setup = Setup { agents: 2, ..Setup::new(3) };
+    let ckptd = stage.cluster_of(setup)?;
+    let mut job = start_with(&ckptd, &["--interval", "2"], BALLAST)?;
+    job.wait_for_checkpoint(3, LIMIT)?;
+    let token = ckptd.new_token(&["--uses", "1"])?;
+    let agent = ckptd.join(3, &token, "node3")?;
+    let moved = job.wait_for_rollback(1, LIMIT);
+    moved.map_err(|failure| agent.explain(&failure))?;
+    moves(&job, "join", 1)?;
+    went_ahead(&ckptd, 1)?;
+    let spread = job.status()?.spread_of("nqueens");
+    check(spread.get("node3").is_some_and(|count| *count > 0), || format!("{spread:?}"))?;
+    finish(&ckptd, &mut job)?;
+    in_order(&job)
 }
