@@ -14,6 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,7 @@ pub fn perform(calling: Calling) -> Result<(), Failure> {
     let failed = |error| Failure::of("call commands", error);
     // Whoever ends all processes of a service or an allocation ends the job by that, of which the commands are to hear. Its
     // own end comes with the job's. What it calls has these signals as usual, since nobody handles them there.
-    let heard = Arc::default();
+    let heard = Arc::new(AtomicBool::new(false));
     for signal in HELD {
         signal_hook::flag::register(signal as i32, Arc::clone(&heard)).map_err(failed)?;
     }
@@ -66,7 +67,7 @@ pub fn perform(calling: Calling) -> Result<(), Failure> {
         None => (Log::Launcher, source::of_launcher()),
         Some(cluster) => (
             Log::Cluster(cluster.clone(), id.clone()),
-            source::of_cluster(cluster, id.clone(), known),
+            source::of_cluster(cluster, id.clone(), known, heard),
         ),
     };
     let told = told.map_err(failed)?;

@@ -5,6 +5,8 @@ use crate::cluster::Cluster;
 use protocol::cluster::client::{Answer, Ask, NO_JOB};
 use protocol::cluster::job_event::{Happening, JobEvent};
 use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -17,6 +19,10 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// How long a cluster that does not answer is asked again: its jobs stand still meanwhile, and are still there then.
 const LOST_LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// The same, where somebody wants this process to end, as at a shutdown: the cluster may only be late to tell of the job's
+/// end.
+const ENDING_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why a job has ended whose launcher has gone without a word.
 const LAUNCHER_GONE: &str = "ckptd was killed, and the job with it";
@@ -54,18 +60,24 @@ pub fn of_launcher() -> io::Result<Receiver<Told>> {
     Ok(told)
 }
 
-/// Events of a job of a cluster, from the one behind so many on.
+/// Events of a job of a cluster, from the one behind so many on. `is_to_end`: a cluster that does not answer is not waited for
+/// any more.
 ///
 /// # Errors
 /// As [`of_launcher`].
-pub fn of_cluster(cluster: Cluster, job: String, known: u64) -> io::Result<Receiver<Told>> {
+pub fn of_cluster(
+    cluster: Cluster,
+    job: String,
+    known: u64,
+    is_to_end: Arc<AtomicBool>,
+) -> io::Result<Receiver<Told>> {
     let (sender, told) = sync_channel(MOST_WAITING);
     let (ends, ended) = channel();
     spawn("notes", {
         let sender = sender.clone();
         move || read(&mut BufReader::new(io::stdin()), |note| pass_on(note, &sender, &ends))
     })?;
-    let mut watch = Watch { cluster, job, known, name: String::new(), sender };
+    let mut watch = Watch { cluster, job, known, name: String::new(), sender, is_to_end };
     // Nobody listens any more where that fails.
     spawn("events", move || drop(watch.drive(&ended)))?;
     Ok(told)
@@ -153,6 +165,7 @@ struct Watch {
     known: u64,
     name: String,
     sender: SyncSender<Told>,
+    is_to_end: Arc<AtomicBool>,
 }
 
 /// How a look at the cluster came out.
@@ -186,7 +199,9 @@ impl Watch {
                     break;
                 }
                 Seen::Runs => lost = None,
-                Seen::Nothing if lost.get_or_insert_with(Instant::now).elapsed() > LOST_LIMIT => {
+                Seen::Nothing
+                    if lost.get_or_insert_with(Instant::now).elapsed() > self.patience() =>
+                {
                     break;
                 }
                 Seen::Nothing => {}
@@ -206,6 +221,11 @@ impl Watch {
             };
         }
         tell(&self.sender, Told::Over)
+    }
+
+    /// For how long a cluster that does not answer is waited for.
+    fn patience(&self) -> Duration {
+        if self.is_to_end.load(Ordering::Relaxed) { ENDING_LIMIT } else { LOST_LIMIT }
     }
 
     fn look(&mut self) -> Result<Seen, Nobody> {

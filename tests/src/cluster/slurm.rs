@@ -32,7 +32,7 @@ impl Slurm {
     /// When anything does not come up.
     pub fn start(ckptd: &Path, nodes: usize) -> Result<Option<Slurm>, Failure> {
         if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
-            eprintln!("    skipped: no {missing}; tests/install installs it");
+            println!("    skipped: no {missing}; tests/install installs it");
             return Ok(None);
         }
         let cluster = Cluster::start(&Spec::new(nodes))?;

@@ -149,7 +149,7 @@ impl Bucket {
     /// `None`: there is no server on this machine.
     pub fn start() -> Result<Option<Bucket>, Failure> {
         if !Path::new(SERVER).exists() {
-            eprintln!("    skipped: no moto; tests/install installs it");
+            println!("    skipped: no moto; tests/install installs it");
             return Ok(None);
         }
         let port = own(own(TcpListener::bind(("127.0.0.1", 0)))?.local_addr())?.port();
