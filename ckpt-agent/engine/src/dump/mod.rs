@@ -23,6 +23,7 @@ pub(super) mod pages;
 mod posix_timers;
 mod process;
 mod rings;
+mod room;
 mod sandbox;
 mod shared;
 mod sharing;

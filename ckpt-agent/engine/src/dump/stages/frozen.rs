@@ -360,6 +360,8 @@ impl Frozen {
             mappings.retain(Mapping::is_aio);
             aio::check(host_pid, &mappings, &mut context.aio)
                 .map_err(|error| error.of(node.pid, &node.comm))?;
+            let first = statuses.first().ok_or(EngineError::Gone(host_pid))?;
+            process.make_room(first).map_err(|error| error.of(node.pid, &node.comm))?;
             found.push((place, vdso.kernel_entry()?, mappings));
         }
         for (place, entry_point, mappings) in found {

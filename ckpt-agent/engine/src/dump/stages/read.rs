@@ -29,7 +29,7 @@ use crate::dump::rings;
 use crate::dump::sandbox::{self, Sandboxes};
 use crate::dump::shared;
 use crate::dump::snapshot_process::SnapshotProcess;
-use crate::dump::snapshot_processes::{Reading, make_snapshot_processes};
+use crate::dump::snapshot_processes::Reading;
 use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::{
@@ -122,13 +122,7 @@ impl Quiesced {
             copying.record("bytes", copied.load(Ordering::Relaxed).saturating_sub(before));
         }
         self.track_writes(processes, &mut readings, page)?;
-        // A copy would be seen in a PID namespace of the job's own: there the process itself is read, which stands as long.
-        let snapshot_processes = match self.namespaces.has_pids() {
-            true => Vec::new(),
-            false => {
-                make_snapshot_processes(processes, &readings, &self.context, &self.namespaces)?
-            }
-        };
+        let snapshot_processes = self.copy_processes(processes, &readings)?;
         let of_job = self.frozen.of_job(&self.nodes);
         let mut dumps = Vec::with_capacity(processes.len());
         for (place, (process, reading)) in processes.iter_mut().zip(readings).enumerate() {
@@ -155,6 +149,8 @@ impl Quiesced {
         let statuses = process::statuses(process, node.pid, &node.comm)?;
         let sandboxes = sandbox::suspend(process, &statuses, self.frozen.filters)
             .map_err(|error| error.of(node.pid, &node.comm))?;
+        let first = statuses.first().ok_or(EngineError::Gone(host_pid))?;
+        process.make_room(first).map_err(|error| error.of(node.pid, &node.comm))?;
         let mut mappings = read_maps(host_pid)?;
         if let Some(places) = &self.context.places {
             let placed = places.place_mappings(host_pid, &mut mappings);
