@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +11,7 @@ use protocol::launch::FileCheck;
 
 use super::super::file_check;
 use super::super::graph::{MappedFile, to_hex};
+use super::super::objects::DumpContext;
 use super::super::proc::Mapping;
 use super::super::sys::stat::modified_ns_of;
 
@@ -66,15 +67,27 @@ impl MappedFiles {
         Self { check, seen: HashMap::new() }
     }
 
-    /// The file behind a mapping of a process, if its path still leads to it from this folder.
-    pub fn identify(&mut self, root: &str, view: &View, mapping: &Mapping) -> Option<MappedFile> {
+    /// The file behind a mapping of a process, if its path still leads to it from this folder, as this process or the job's user
+    /// sees it.
+    pub fn identify(
+        &mut self,
+        root: &str,
+        view: &View,
+        mapping: &Mapping,
+        context: &DumpContext,
+    ) -> Option<MappedFile> {
         let (path, _) = mapping.path();
         let (device, inode) = (mapping.device, mapping.inode);
         let place = Place { view: view.clone(), device, inode, path: path.to_owned() };
         let check = self.check;
         let look = || {
             let reached = format!("{root}{path}");
-            let metadata = std::fs::metadata(&reached).ok()?;
+            let (_acting, metadata) = match std::fs::metadata(&reached) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    (context.act_as_user().ok()?, std::fs::metadata(&reached).ok()?)
+                }
+                found => (None, found.ok()?),
+            };
             (metadata.ino() == inode).then(|| describe(path, &reached, &metadata, check))
         };
         self.seen.entry(place).or_insert_with(look).clone()

@@ -12,6 +12,7 @@ mod detached;
 mod earlier;
 mod early;
 mod files;
+mod hidden;
 mod inside;
 mod into_store;
 mod mapped_file;

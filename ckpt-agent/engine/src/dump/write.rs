@@ -211,7 +211,8 @@ fn write_process(
         }
         let special = data.as_it_ran(host_pid, mapping);
         // The snapshot process sees the same files, and is there for certain.
-        let identify = |mapping: &Mapping| files.identify(&root, &view, mapping);
+        let context = &data.context;
+        let identify = |mapping: &Mapping| files.identify(&root, &view, mapping, context);
         let (mut area, whole) = area(plan, special.or(flags), identify)
             .map_err(|error| error.of(image.pid, image.leader_name()))?;
         if whole {

@@ -73,7 +73,7 @@ impl Directory {
     /// What /proc does not tell.
     pub fn of(probe: &Probe, context: &DumpContext) -> Result<Self> {
         refuse_watched(probe)?;
-        let deleted = !paths::leads_to_it(probe);
+        let deleted = !paths::leads_to_place_for_user(probe, context)?;
         refuse_hidden(probe, deleted)?;
         let path = if deleted { paths::without_mark(&probe.link) } else { &probe.link };
         Ok(Self {

@@ -45,7 +45,7 @@ impl ObjectKind for Fifo {
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
-        let deleted = !paths::leads_to_it(probe);
+        let deleted = !paths::leads_to_place_for_user(probe, context)?;
         let path = if deleted { paths::without_mark(&probe.link) } else { &probe.link };
         Ok(Self {
             fifo: 0,

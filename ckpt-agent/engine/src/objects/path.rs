@@ -82,7 +82,7 @@ impl ObjectKind for PathOnly {
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
-        let exists = paths::leads_to_it(probe);
+        let exists = paths::leads_to_place_for_user(probe, context)?;
         let travels = context.is_session_file(&probe.link)
             && !inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid);
         match probe.file_type() {

@@ -20,6 +20,7 @@ use crate::dump::attributes;
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
 use crate::dump::cut_short;
+use crate::dump::hidden;
 use crate::dump::inside;
 use crate::dump::login_of;
 use crate::dump::pages::Pagemap;
@@ -164,6 +165,7 @@ impl Quiesced {
             .and_then(|()| {
                 known.iter().try_for_each(|smaps| check_huge(host_pid, smaps, &self.context))
             })
+            .and_then(|()| hidden::check(host_pid, &mappings, &self.context))
             .and_then(|()| self.check_watches(host_pid, known))
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let timers = posix_timers::listed(host_pid, statuses.len())
