@@ -85,6 +85,8 @@ pub struct DumpContext {
     pub descriptors: BTreeMap<(i32, i32), FileId>,
     /// Job numbers of all processes in the dump, by this machine's numbers.
     pub pids: BTreeMap<i32, Pid>,
+    /// The process to which orphans of the job fall, as this machine numbers it.
+    pub init: Option<i32>,
     /// Sessions and process groups of strangers, as this machine numbers them, that have members in the job, and which
     /// process of the job leads those in its own after a restart.
     pub led: BTreeMap<i32, Pid>,

@@ -228,6 +228,11 @@ impl Frozen {
             stdio: std::mem::take(&mut self.settings.stdio),
             terminal: self.terminal(&nodes, &stats),
             is_adopted: matches!(self.settings.members, Members::Tree(_)),
+            init: match self.settings.members {
+                // To whom orphans fall, as they will to the job's init.
+                Members::Tree(_) => Some(1),
+                _ => Some(self.settings.init),
+            },
             cluster: self.settings.cluster,
             machines: std::mem::take(&mut self.settings.machines),
             relays: std::mem::take(&mut self.settings.relays),
