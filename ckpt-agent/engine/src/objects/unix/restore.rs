@@ -50,7 +50,8 @@ pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContex
             return Err(EngineError::Damaged(format!("Unix socket {} has no end", saved.id.0)));
         };
         let options = &saved.object.options;
-        let mut failed = options.apply(&fd, KIND, Moment::Made);
+        let mut failed = options.apply(&fd, KIND, Moment::BeforeBind);
+        failed.extend(options.apply(&fd, KIND, Moment::Made));
         failed.extend(options.apply(&fd, KIND, Moment::Last));
         options.apply_buffers(&fd);
         options.apply_buffer_lock(&fd);
