@@ -246,6 +246,12 @@ impl Places {
                 places.found.insert(file.path.clone().into());
             }
         }
+        // What is made again comes to lie in the upper layer of its folder, where a mount point would be in its way.
+        for inode in image.graph.inodes.iter().filter(|inode| inode.huge.is_none()) {
+            if let Origin::Named { path } = &inode.origin {
+                places.found.remove(Path::new(path));
+            }
+        }
         places
     }
 
