@@ -10,7 +10,9 @@ use tracing::{debug_span, trace};
 use super::arch::{Architecture, Current};
 use super::doing::{self, Thing};
 use super::error::{EngineError, Refusal, Result};
-use super::proc::{Members, children, is_io_worker, must_be_own, read_text, state, thread_numbers};
+use super::proc::{
+    Members, children, is_io_worker, must_be_own, read_text, state, status_of, thread_numbers,
+};
 use super::sys::limits::Raised;
 use super::sys::schedule::{Ahead, Hurry};
 use super::trace::{
@@ -509,9 +511,7 @@ fn explain(pid: i32, error: EngineError) -> EngineError {
 /// # Errors
 /// The refusal, with both named.
 pub fn refuse_traced(pid: i32) -> Result<()> {
-    let Ok(status) = procfs::process::Process::new(pid).and_then(|process| process.status()) else {
-        return Ok(());
-    };
+    let Ok(status) = status_of(pid) else { return Ok(()) };
     if status.tracerpid == 0 {
         return Ok(());
     }

@@ -11,6 +11,7 @@ use super::super::graph::{
     Watched,
 };
 use super::super::inodes::{self, segments};
+use super::super::names;
 use super::super::objects::{BlobData, DumpContext, in_place, is_watched, is_write_watched};
 use super::super::proc::Mapping;
 use super::super::sys::stat::{major, modified_ns_of};
@@ -277,10 +278,10 @@ fn add_written(host_pid: i32, mapping: &Mapping, context: &mut DumpContext) -> O
     }
     let (path, _) = mapping.path();
     let reached = format!("{}{path}", context.root_of(host_pid));
-    let file = match std::fs::File::open(&reached) {
+    let file = match std::fs::File::open(names::path(&reached)) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let _acting = context.act_as_user().ok()?;
-            std::fs::File::open(&reached).ok()?
+            std::fs::File::open(names::path(&reached)).ok()?
         }
         opened => opened.ok()?,
     };

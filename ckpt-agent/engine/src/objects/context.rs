@@ -22,6 +22,7 @@ use super::super::inodes::copying::{Bytes, Copying};
 use super::super::job_init::UserOrder;
 use super::super::late::{Connecting, Installed, NamedSocket, Names};
 use super::super::leases::Leased;
+use super::super::names;
 use super::super::split::{Part, Realisation};
 use super::super::sys::file_user::FileUser;
 use super::super::sys::huge_memory;
@@ -296,9 +297,7 @@ impl DumpContext {
 
     /// Whether a path lies in a directory whose files travel with the job.
     pub fn is_session_file(&self, path: &str) -> bool {
-        self.session_directories
-            .iter()
-            .any(|directory| std::path::Path::new(path).starts_with(directory))
+        self.session_directories.iter().any(|directory| names::path(path).starts_with(directory))
     }
 }
 

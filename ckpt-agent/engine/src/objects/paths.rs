@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::names;
 use super::other_name::DELETED;
 use super::{DumpContext, Probe, reopen};
 
@@ -14,7 +15,7 @@ const ATTEMPTS: u32 = 10_000;
 /// Whether the link of a description leads to its inode, as its process would look it up.
 pub fn leads_to_it(probe: &Probe) -> bool {
     let seen = |path: &str| {
-        std::fs::symlink_metadata(path)
+        std::fs::symlink_metadata(names::path(path))
             .is_ok_and(|found| (found.dev(), found.ino()) == probe.inode())
     };
     // The process may have a mount namespace of its own; the link of one with a root
@@ -78,7 +79,8 @@ fn found_for_user(probe: &Probe, context: &DumpContext) -> Result<Looked> {
 
 /// Whether nobody tells this process what is there.
 pub fn is_hidden(path: &str) -> bool {
-    std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    std::fs::symlink_metadata(names::path(path))
+        .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
 /// The refusal of what nobody knows to be there still.

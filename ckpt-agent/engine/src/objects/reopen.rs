@@ -8,6 +8,7 @@ use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl, open as nix_open};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 
 use super::super::error::{EngineError, Result};
+use super::super::names;
 
 /// O_TMPFILE without the O_DIRECTORY that it contains (include/uapi/asm-generic/fcntl.h).
 /// F_GETFL goes on telling both for a file that was made so.
@@ -60,7 +61,8 @@ pub fn open(path: &str, flags: i32) -> nix::Result<OwnedFd> {
 /// # Errors
 /// As open(2).
 pub fn open_as_told(path: &str, flags: i32) -> nix::Result<OwnedFd> {
-    let attempt = |flags: i32| nix_open(path, OFlag::from_bits_retain(flags), Mode::empty());
+    let attempt =
+        |flags: i32| nix_open(&*names::path(path), OFlag::from_bits_retain(flags), Mode::empty());
     match attempt(flags) {
         // Only the owner may ask for O_NOATIME; not every file system knows O_DIRECT.
         Err(Errno::EPERM) if flags & libc::O_NOATIME != 0 => attempt(flags & !libc::O_NOATIME),
@@ -92,7 +94,7 @@ pub fn magic_link(fd: impl AsFd) -> String {
 /// Failed system calls; its name is gone in any case where that can be.
 pub fn without_name(path: &str, owner: Option<(u32, u32)>, mode: u32) -> nix::Result<OwnedFd> {
     let anchor = open(path, libc::O_PATH);
-    nix::unistd::unlink(path)?;
+    nix::unistd::unlink(&*names::path(path))?;
     let anchor = anchor?;
     let link = magic_link(&anchor);
     if let Some((user, group)) = owner {

@@ -9,6 +9,7 @@ use super::super::arch::{Architecture, Call, Current};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Credentials, Descriptor, FileId, Pid, ProcessImage, ResourceLimit};
 use super::super::ipc;
+use super::super::names;
 use super::super::objects::{Object, RestoreContext, UnixLink};
 use super::super::sys::limits::{resource_limits, set_resource_limit};
 use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
@@ -208,11 +209,12 @@ fn change_root(
     scratch: Scratch,
 ) -> Result<()> {
     let Some(path) = &image.root_directory else { return Ok(()) };
-    if path.len() >= libc::PATH_MAX as usize || path.contains('\0') {
+    let bytes = names::bytes(path);
+    if bytes.len() >= libc::PATH_MAX as usize || bytes.contains(&0) {
         return Err(EngineError::Damaged("a root directory that no path leads to".to_owned()));
     }
     let mut remote = Remote::take(leader, entry)?.with_scratch(scratch);
-    remote.memory().write(scratch.data(), format!("{path}\0").as_bytes())?;
+    remote.memory().write(scratch.data(), &[&*bytes, &[0]].concat())?;
     let changed = remote.call("chroot", libc::SYS_chroot, &[scratch.data()]);
     changed.map(drop).map_err(|error| EngineError::Unfit {
         what: format!(

@@ -37,6 +37,7 @@ use crate::graph::{
     Clocks, Descriptor, GRAPH_VERSION, IpcObjects, MappedFile, ProcessAttributes, ProcessImage,
 };
 use crate::inodes::segments;
+use crate::names;
 use crate::proc::{Mapping, around, read_maps, read_smaps, read_text, root_directory};
 use crate::restore::Identity;
 use crate::trace::{ProcessMemory, Remote, Vdso};
@@ -437,7 +438,7 @@ impl Quiesced {
         let link = |name: &str| {
             let path = format!("/proc/{host_pid}/{name}");
             std::fs::read_link(&path)
-                .map(|target| target.to_string_lossy().into_owned())
+                .map(names::text)
                 .map_err(|error| EngineError::system("readlink", path, error))
         };
         let descriptors: Vec<Descriptor> =

@@ -27,6 +27,7 @@ use socket2::{SockAddr, SockRef};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId, Pid, RelayEnd};
+use super::super::names;
 use super::super::proc::root_directory;
 use super::super::sys::{abi, network, sockopt};
 use super::shown::Shown;
@@ -305,7 +306,7 @@ fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
     }
     if Path::new(OsStr::from_bytes(&name.bytes)).is_relative() {
         let directory = std::fs::read_link(format!("/proc/{}/cwd", probe.host_pid)).ok();
-        name.directory = directory.and_then(|directory| directory.to_str().map(str::to_owned));
+        name.directory = directory.map(names::text);
     }
     let path = seen(&name, probe);
     name.folder_gone = path.parent().is_some_and(|folder| {
@@ -330,7 +331,7 @@ fn at_path(name: &Name, probe: &Probe) -> Option<Metadata> {
 fn seen(name: &Name, probe: &Probe) -> PathBuf {
     let path = Path::new(OsStr::from_bytes(&name.bytes));
     let path =
-        name.directory.as_ref().map_or_else(|| path.to_owned(), |at| Path::new(at).join(path));
+        name.directory.as_ref().map_or_else(|| path.to_owned(), |at| names::path(at).join(path));
     match path.strip_prefix("/") {
         Ok(below) => Path::new(&format!("/proc/{}/root", probe.host_pid)).join(below),
         Err(_) => Path::new(&format!("/proc/{}/cwd", probe.host_pid)).join(path),
@@ -381,7 +382,7 @@ impl Name {
             return;
         }
         if let Some(folder) = folder::of(self, own, probe, context) {
-            self.directory = folder.to_str().map(str::to_owned);
+            self.directory = Some(names::text(folder));
             if let Some(meta) = at_path(self, probe) {
                 self.exists = true;
                 self.owner = Some(owner(&meta));
