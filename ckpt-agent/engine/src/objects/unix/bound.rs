@@ -137,7 +137,7 @@ fn bind_in(folder: &Path, path: &Path, socket: &Socket) -> std::io::Result<()> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(folder.join(parent))?;
     }
-    let directory = Some(names::text(&folder));
+    let directory = Some(names::text(folder));
     let bytes = path.as_os_str().as_bytes().to_vec();
     let name = Name { bytes, directory, ..Name::default() };
     in_directory(&name, |address| socket.bind(address)).map_err(std::io::Error::other)?
