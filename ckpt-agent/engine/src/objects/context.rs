@@ -1,10 +1,11 @@
 //! What handlers share during a dump and during a restore.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use protocol::cluster::agent::MovedListener;
 use protocol::launch::FileCheck;
@@ -391,6 +392,10 @@ pub struct RestoreContext<'a> {
     pub watch: bool,
     /// They are.
     pub watched: Option<Installed>,
+    /// How long ports of connections that have ended are waited for, all together; none: nothing has been in the way yet.
+    pub ports_until: Option<Instant>,
+    /// Connections that come from another address than before: that one, and the one now.
+    pub other_ports: Vec<(SocketAddr, Option<SocketAddr>)>,
     /// Paths of files whose content was put back.
     pub put_back: BTreeSet<String>,
     /// Network namespaces of the job's own in which sockets were made, by their places.
@@ -450,6 +455,8 @@ impl<'a> RestoreContext<'a> {
             rehearsal: false,
             watch: false,
             watched: None,
+            ports_until: None,
+            other_ports: Vec::new(),
             put_back: BTreeSet::new(),
             networks: BTreeMap::new(),
             removed: BTreeMap::new(),
