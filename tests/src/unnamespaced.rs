@@ -171,6 +171,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "ipcsemaphores",
             "leaderends",
             "lease",
+            "limitsfull",
             "localdescriptors",
             "lockedlater",
             "loginuid",

@@ -10,7 +10,10 @@ use tracing::{debug_span, trace};
 use super::arch::{Architecture, Current};
 use super::doing::{self, Thing};
 use super::error::{EngineError, Refusal, Result};
-use super::proc::{Members, children, is_io_worker, must_be_own, read_text, state, thread_numbers};
+use super::proc::{
+    Members, children, is_io_worker, must_be_own, read_text, state, status_of, thread_numbers,
+};
+use super::sys::limits::Raised;
 use super::sys::schedule::{Ahead, Hurry};
 use super::trace::{
     Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any, wait_for,
@@ -49,6 +52,8 @@ pub struct StoppedProcess {
     pub ignores_traps: bool,
     /// Where calls enter the kernel, of a process that nobody may look into and that is dumpable until it goes on.
     pub made_dumpable: Option<u64>,
+    /// It may map more than its limits allow, until the scratch area is taken out.
+    pub raised: Option<Raised>,
 }
 
 impl StoppedProcess {
@@ -78,11 +83,13 @@ impl StoppedProcess {
         }
     }
 
-    /// Takes the scratch area out again.
+    /// Takes the scratch area out again, and gives back the limits that were raised for it.
     ///
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn take_scratch_out(&mut self) -> Result<()> {
+        // When the area is gone, or can't be taken out.
+        let _raised = self.raised.take();
         if let Some((entry_point, scratch)) = self.scratch.take() {
             let first = self.threads.first_mut().ok_or(EngineError::Gone(self.host_pid))?;
             let mut remote = Remote::take(first, entry_point)?.with_scratch(scratch);
@@ -473,6 +480,7 @@ impl Freezer {
                     scratch: None,
                     ignores_traps: false,
                     made_dumpable: None,
+                    raised: None,
                 });
             } else {
                 zombies.push(host_pid);
@@ -503,9 +511,7 @@ fn explain(pid: i32, error: EngineError) -> EngineError {
 /// # Errors
 /// The refusal, with both named.
 pub fn refuse_traced(pid: i32) -> Result<()> {
-    let Ok(status) = procfs::process::Process::new(pid).and_then(|process| process.status()) else {
-        return Ok(());
-    };
+    let Ok(status) = status_of(pid) else { return Ok(()) };
     if status.tracerpid == 0 {
         return Ok(());
     }

@@ -31,6 +31,7 @@ pub mod late;
 mod leases;
 mod local_descriptors;
 pub mod locks;
+mod names;
 pub mod objects;
 pub mod probe;
 pub mod proc;

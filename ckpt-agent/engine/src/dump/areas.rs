@@ -1,6 +1,7 @@
 //! From lines of maps to the areas of an image. What must be read while the job stands still
 //! (memory that processes share) is found by [`plan`]; everything else waits until it runs again.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 
 use super::super::aio;
@@ -10,6 +11,7 @@ use super::super::graph::{
     Watched,
 };
 use super::super::inodes::{self, segments};
+use super::super::names;
 use super::super::objects::{BlobData, DumpContext, in_place, is_watched, is_write_watched};
 use super::super::proc::Mapping;
 use super::super::sys::stat::{major, modified_ns_of};
@@ -275,7 +277,14 @@ fn add_written(host_pid: i32, mapping: &Mapping, context: &mut DumpContext) -> O
         return None;
     }
     let (path, _) = mapping.path();
-    let file = std::fs::File::open(format!("{}{path}", context.root_of(host_pid))).ok()?;
+    let reached = format!("{}{path}", context.root_of(host_pid));
+    let file = match std::fs::File::open(names::path(&reached)) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let _acting = context.act_as_user().ok()?;
+            std::fs::File::open(names::path(&reached)).ok()?
+        }
+        opened => opened.ok()?,
+    };
     let found = file.metadata().ok()?;
     let is_it = found.is_file() && found.ino() == mapping.inode;
     if !is_it || inodes::belongs_to_another(host_pid, found.uid()) {

@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use protocol::launch::FileCheck;
 
 use super::super::file_check;
 use super::super::graph::{MappedFile, to_hex};
+use super::super::names;
+use super::super::objects::DumpContext;
 use super::super::proc::Mapping;
 use super::super::sys::stat::modified_ns_of;
 
@@ -66,15 +67,27 @@ impl MappedFiles {
         Self { check, seen: HashMap::new() }
     }
 
-    /// The file behind a mapping of a process, if its path still leads to it from this folder.
-    pub fn identify(&mut self, root: &str, view: &View, mapping: &Mapping) -> Option<MappedFile> {
+    /// The file behind a mapping of a process, if its path still leads to it from this folder, as this process or the job's user
+    /// sees it.
+    pub fn identify(
+        &mut self,
+        root: &str,
+        view: &View,
+        mapping: &Mapping,
+        context: &DumpContext,
+    ) -> Option<MappedFile> {
         let (path, _) = mapping.path();
         let (device, inode) = (mapping.device, mapping.inode);
         let place = Place { view: view.clone(), device, inode, path: path.to_owned() };
         let check = self.check;
         let look = || {
             let reached = format!("{root}{path}");
-            let metadata = std::fs::metadata(&reached).ok()?;
+            let (_acting, metadata) = match std::fs::metadata(names::path(&reached)) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    (context.act_as_user().ok()?, std::fs::metadata(names::path(&reached)).ok()?)
+                }
+                found => (None, found.ok()?),
+            };
             (metadata.ino() == inode).then(|| describe(path, &reached, &metadata, check))
         };
         self.seen.entry(place).or_insert_with(look).clone()
@@ -83,7 +96,7 @@ impl MappedFiles {
 
 /// What a file must look like at restart. `reached` is the path by which it is found here.
 fn describe(path: &str, reached: &str, metadata: &Metadata, check: FileCheck) -> MappedFile {
-    let read = || file_check::hash(&File::open(reached).ok()?).ok();
+    let read = || file_check::hash(&File::open(names::path(reached)).ok()?).ok();
     let wanted = check == FileCheck::Hash && metadata.is_file();
     let modified_ns = modified_ns_of(metadata);
     let version = (metadata.dev(), metadata.ino(), metadata.size(), modified_ns);
@@ -100,7 +113,7 @@ fn describe(path: &str, reached: &str, metadata: &Metadata, check: FileCheck) ->
 /// which leads there from anywhere, if it shows the program, and not what has restored it. `root`: where its path begins.
 pub fn executable(link: Option<String>, root: &str, path: &str, check: FileCheck) -> MappedFile {
     let leads_there =
-        |link: &String| std::fs::read_link(link).is_ok_and(|shown| shown == Path::new(path));
+        |link: &String| std::fs::read_link(link).is_ok_and(|shown| shown == names::path(path));
     let by_link = link.filter(leads_there).and_then(|link| {
         let metadata = std::fs::metadata(&link).ok().filter(|metadata| metadata.nlink() > 0)?;
         Some((link, metadata))
@@ -109,7 +122,7 @@ pub fn executable(link: Option<String>, root: &str, path: &str, check: FileCheck
         Some(found) => Ok(found),
         None => {
             let reached = format!("{root}{path}");
-            std::fs::metadata(&reached).map(|metadata| (reached, metadata))
+            std::fs::metadata(names::path(&reached)).map(|metadata| (reached, metadata))
         }
     };
     match found {
@@ -140,7 +153,7 @@ pub fn build_id(path: &str) -> Option<String> {
     /// As much as holds the headers and notes of any executable that linkers make.
     const HEAD: u64 = 64 * 1024;
     let mut head = Vec::new();
-    File::open(path).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+    File::open(names::path(path)).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
     find_build_id(&head)
 }
 

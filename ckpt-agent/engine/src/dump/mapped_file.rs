@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use super::super::error::Result;
+use super::super::names;
 use super::super::objects::DumpContext;
 use super::super::proc::Mapping;
 
@@ -19,7 +20,9 @@ pub fn open(
     let (path, deleted) = mapping.path();
     let open = |path: String| {
         // Whatever the job has put there by now must not make this wait.
-        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+        let mut file = File::options();
+        file.read(true).custom_flags(libc::O_NONBLOCK);
+        let file = file.open(names::path(&path)).ok()?;
         let metadata = file.metadata().ok()?;
         (metadata.ino() == mapping.inode && metadata.is_file()).then_some((file, metadata))
     };

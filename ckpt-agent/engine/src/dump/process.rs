@@ -4,8 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-use procfs::FromBufRead;
-use procfs::process::{Process, Stat, Status};
+use procfs::process::{Stat, Status};
 
 use super::super::arch::words::{ACTION, WORD, action_from_bytes, from_words};
 use super::super::arch::{Architecture, Current, Interrupted};
@@ -18,7 +17,7 @@ use super::super::graph::{
 };
 use super::super::local_descriptors;
 use super::super::objects::paths;
-use super::super::proc::{must_be_own, name_of, read_text, root_directory};
+use super::super::proc::{must_be_own, name_of, read_text, root_directory, stat_of, status_of};
 use super::super::sys::cpu_features;
 use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
@@ -43,25 +42,12 @@ const UNUSED: u64 = 64 * 1024;
 /// PR_GET_TID_ADDRESS
 const GET_TID_ADDRESS: u64 = 40;
 
-fn procfs_failed(pid: i32) -> impl Fn(procfs::ProcError) -> EngineError {
-    move |error| match error {
-        procfs::ProcError::NotFound(_) => EngineError::Gone(pid),
-        procfs::ProcError::Io(source, _) => {
-            EngineError::system("read", format!("/proc/{pid}"), source)
-        }
-        other => EngineError::odd(format!("/proc/{pid}"), other.to_string()),
-    }
-}
-
 /// /proc/PID/stat and status of a process.
 ///
 /// # Errors
 /// [`EngineError::Gone`]; text that is not understood.
 pub fn stat_and_status(pid: i32) -> Result<(Stat, Status)> {
-    let process = Process::new(pid).map_err(procfs_failed(pid))?;
-    let stat = process.stat().map_err(procfs_failed(pid))?;
-    let status = process.status().map_err(procfs_failed(pid))?;
-    Ok((stat, status))
+    Ok((stat_of(pid)?, status_of(pid)?))
 }
 
 /// A number as the job sees it: that of the job's PID namespace, `depth` levels below this machine's; and that in one of the
@@ -531,8 +517,7 @@ pub fn statuses(process: &StoppedProcess, pid: Pid, comm: &str) -> Result<Vec<St
     let mut statuses = Vec::with_capacity(process.threads.len());
     for thread in &process.threads {
         let tid = thread.tid();
-        let text = read_text(&format!("/proc/{tid}/status"))?.ok_or(EngineError::Gone(tid))?;
-        let status = Status::from_buf_read(text.as_bytes()).map_err(procfs_failed(tid))?;
+        let status = status_of(tid)?;
         if has_shadow_stack(tid) {
             let what = "has a shadow stack, which cannot be checkpointed";
             let refusal = Refusal::new(what, "run it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off");

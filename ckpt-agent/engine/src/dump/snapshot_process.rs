@@ -10,7 +10,7 @@ use nix::unistd::Pid as UnixPid;
 
 use super::super::arch::Call;
 use super::super::error::{EngineError, Result};
-use super::super::proc::is_killed;
+use super::super::proc::{is_killed, read_text};
 use super::super::sys::abi;
 use super::super::sys::sched_attr::MayFork;
 use super::super::trace::{
@@ -157,7 +157,7 @@ fn in_other_time(
 /// killed.
 pub fn is_alive(host_pid: i32) -> bool {
     let path = format!("/proc/{host_pid}/status");
-    std::fs::read_to_string(path).is_ok_and(|status| holds_memory(&status))
+    read_text(&path).is_ok_and(|status| status.is_some_and(|status| holds_memory(&status)))
 }
 
 /// Of /proc/PID/status: sizes are told only of those that have memory, and a kill is pending until the very end.

@@ -15,6 +15,7 @@ use super::super::graph::{
     StoredWindow,
 };
 use super::super::inodes;
+use super::super::names;
 use super::super::objects::{BlobData, DumpContext, Object};
 use super::super::proc::{Mapping, add_policies, around, namespace_root, read_smaps};
 use super::super::sys::stat::modified_ns_of;
@@ -211,7 +212,8 @@ fn write_process(
         }
         let special = data.as_it_ran(host_pid, mapping);
         // The snapshot process sees the same files, and is there for certain.
-        let identify = |mapping: &Mapping| files.identify(&root, &view, mapping);
+        let context = &data.context;
+        let identify = |mapping: &Mapping| files.identify(&root, &view, mapping, context);
         let (mut area, whole) = area(plan, special.or(flags), identify)
             .map_err(|error| error.of(image.pid, image.leader_name()))?;
         if whole {
@@ -269,7 +271,7 @@ fn carry_if_session(
     }
     let reached = format!("{}{}", context.root_of(snapshot_pid), file.path);
     let failed = |error| EngineError::system("read", file.path.clone(), error);
-    let metadata = std::fs::metadata(&reached).map_err(failed)?;
+    let metadata = std::fs::metadata(names::path(&reached)).map_err(failed)?;
     if inodes::belongs_to_another(snapshot_pid, metadata.uid()) {
         return Ok(());
     }
@@ -277,7 +279,7 @@ fn carry_if_session(
     let inode = match context.inode_index.get(&key) {
         Some(inode) => *inode,
         None => {
-            let bytes = std::fs::read(&reached).map_err(failed)?;
+            let bytes = std::fs::read(names::path(&reached)).map_err(failed)?;
             let content = BlobId(blobs.len() as u32);
             blobs.push(submit_blob(writer, BlobData::from(bytes))?);
             context.inodes.push(CarriedInode {

@@ -11,6 +11,7 @@ pub use take::take_all;
 use std::path::{Component, Path, PathBuf};
 
 use super::error::{EngineError, Result};
+use super::names;
 
 /// Most names in all of them together.
 pub(super) const MOST_ENTRIES: usize = 200_000;
@@ -23,7 +24,7 @@ pub(super) const DEEPEST: usize = 100;
 /// [`EngineError::Damaged`] where the name leads out of the folder.
 fn place(folder: &str, name: &str) -> Result<PathBuf> {
     let plain = |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
-    let (folder, name) = (Path::new(folder), Path::new(name));
+    let (folder, name) = (&*names::path(folder), &*names::path(name));
     let inside = folder.strip_prefix("/").is_ok_and(|rest| plain(rest) && rest != Path::new(""));
     if !inside || !plain(name) {
         let what = format!("{} is no name in the folder {}", name.display(), folder.display());

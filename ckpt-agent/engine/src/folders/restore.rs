@@ -16,6 +16,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, EntryKind, FolderEntry, WholeFolder};
 use super::super::inodes::ahead::keeps_true_times;
 use super::super::inodes::{make_parents, put_attributes};
+use super::super::names;
 use super::super::objects::RestoreContext;
 use super::super::sys::stat::{changed_ns_of, modified_ns_of, time};
 use super::place;
@@ -65,7 +66,7 @@ fn begin_one(
     folder: &WholeFolder,
     context: &RestoreContext<'_>,
 ) -> Result<(Vec<String>, Vec<String>)> {
-    let root = Path::new(&folder.path);
+    let root = &*names::path(&folder.path);
     let mut wanted = BTreeMap::new();
     for entry in &folder.entries {
         wanted.insert(place(&folder.path, &entry.name)?, entry);
@@ -115,8 +116,8 @@ fn clear(
     for entry in fs::read_dir(folder).map_err(failed("read", folder))? {
         let entry = entry.map_err(failed("read", folder))?;
         let path = entry.path();
-        // A name that is no UTF-8 did not travel.
-        if path.to_str().is_none() {
+        // Names that are no UTF-8 are not in older images.
+        if path.to_str().is_none() && !wanted.contains_key(&path) {
             continue;
         }
         let found = entry.file_type().map_err(failed("stat", &path))?;
@@ -172,13 +173,13 @@ fn make(
             make_file(path, entry, *content, there, missing, context)?;
         }
         EntryKind::Link { target } => {
-            if fs::read_link(path).is_ok_and(|known| known == Path::new(target)) {
+            if fs::read_link(path).is_ok_and(|known| known == names::path(target)) {
                 return Ok(());
             }
             if there.is_some() {
                 fs::remove_file(path).map_err(failed("unlink", path))?;
             }
-            symlink(target, path).map_err(failed("symlink", path))?;
+            symlink(names::path(target), path).map_err(failed("symlink", path))?;
             give(path, entry);
         }
         EntryKind::Fifo if there.is_none() => {
@@ -277,7 +278,7 @@ pub fn finish(context: &mut RestoreContext<'_>) -> Result<()> {
                 _ => {}
             }
         }
-        close_folder(Path::new(&folder.path), folder.mode, None)?;
+        close_folder(&names::path(&folder.path), folder.mode, None)?;
     }
     warn_of_missing(&missing, context);
     Ok(())

@@ -11,6 +11,7 @@ use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{EntryKind, ExtendedAttribute, FolderEntry, WholeFolder};
 use super::super::inodes;
+use super::super::names;
 use super::super::objects::{DumpContext, reopen};
 use super::super::sys::abi;
 use super::super::sys::stat::{changed_ns, identity, modified_ns};
@@ -30,7 +31,7 @@ pub fn take_all<'a>(
     let _acting = context.act_as_user()?;
     let mut taken = Vec::new();
     for path in folders {
-        let Some(shown) = path.to_str() else { continue };
+        let shown = &*names::text(path);
         let Some(folder) = open_folder(AT_FDCWD, path)? else { continue };
         let stat = stat_of(folder.as_fd(), shown)?;
         let theirs = |user: u32| owners.contains(&0) || owners.contains(&user);
@@ -107,18 +108,13 @@ impl Walk<'_> {
             if self.entries.len() >= MOST_ENTRIES {
                 return Err(EngineError::odd(self.root, format!("over {MOST_ENTRIES} names")));
             }
-            let Some(text) = name.to_str() else {
-                let shown = format!("{}/{prefix}{}", self.root, name.to_string_lossy());
-                self.left.push((shown, "its name is no UTF-8".to_owned()));
-                continue;
-            };
-            let path = format!("{prefix}{text}");
-            self.entry(folder.as_fd(), text, path, depth)?;
+            let path = format!("{prefix}{}", names::text(&name));
+            self.entry(folder.as_fd(), Path::new(&name), path, depth)?;
         }
         Ok(())
     }
 
-    fn entry(&mut self, at: BorrowedFd<'_>, name: &str, path: String, depth: usize) -> Result<()> {
+    fn entry(&mut self, at: BorrowedFd<'_>, name: &Path, path: String, depth: usize) -> Result<()> {
         let stat = match fstatat(at, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             // Somebody outside of the job has just removed it.
@@ -143,7 +139,7 @@ impl Walk<'_> {
     fn kind(
         &mut self,
         at: BorrowedFd<'_>,
-        name: &str,
+        name: &Path,
         path: &str,
         depth: usize,
         stat: &FileStat,
@@ -171,9 +167,9 @@ impl Walk<'_> {
                 Err(error) => (self.leave(path, error.to_string()), None),
             },
             abi::S_IFREG => (self.file(at, name, path, stat, attributes)?, None),
-            abi::S_IFLNK => match readlinkat(at, name).map(std::ffi::OsString::into_string) {
-                Ok(Ok(target)) => (EntryKind::Link { target }, None),
-                _ => (self.leave(path, "where it leads is no UTF-8".to_owned()), None),
+            abi::S_IFLNK => match readlinkat(at, name) {
+                Ok(target) => (EntryKind::Link { target: names::text(target) }, None),
+                Err(errno) => (self.leave(path, errno.to_string()), None),
             },
             abi::S_IFIFO => (EntryKind::Fifo, None),
             abi::S_IFSOCK => (EntryKind::Socket, None),
@@ -194,7 +190,7 @@ impl Walk<'_> {
     fn file(
         &mut self,
         at: BorrowedFd<'_>,
-        name: &str,
+        name: &Path,
         path: &str,
         stat: &FileStat,
         attributes: &mut Vec<ExtendedAttribute>,

@@ -11,6 +11,7 @@ use nix::sys::stat::{FileStat, Mode};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{CarriedInode, InodeId, Origin};
+use super::super::names;
 use super::super::objects::{RestoreContext, paths, reopen};
 use super::super::sys::abi;
 use super::super::sys::file_user::FileUser;
@@ -99,7 +100,7 @@ fn is_another(fd: &OwnedFd, inode: &CarriedInode) -> bool {
 /// written to.
 fn other_name<'i>(fd: &OwnedFd, inode: &'i CarriedInode) -> Option<(&'i str, String)> {
     let Origin::Deleted { path, nameless: false } = &inode.origin else { return None };
-    let shown = std::fs::read_link(reopen::magic_link(fd)).ok()?.to_string_lossy().into_owned();
+    let shown = names::text(std::fs::read_link(reopen::magic_link(fd)).ok()?);
     let now = paths::without_mark(&shown);
     (now != path).then(|| (path.as_str(), now.to_owned()))
 }
@@ -251,18 +252,19 @@ fn named_huge(
         }
     }
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_CREAT | OFlag::O_EXCL;
-    let make = |name: &str| open(name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+    let make = |name: &str| open(&*names::path(name), flags, Mode::S_IRUSR | Mode::S_IWUSR);
     if let Ok((temporary, fd)) = paths::first_free(&format!("{path}.ckptd-new"), make) {
         let here = nix::fcntl::AT_FDCWD;
         let filled = huge::on_mount(fd, inode, context);
         let named = matches!(filled, Ok(Some(_)))
-            && nix::fcntl::renameat(here, temporary.as_str(), here, path).is_ok();
+            && nix::fcntl::renameat(here, &*names::path(&temporary), here, &*names::path(path))
+                .is_ok();
         if named {
             if let Some(fd) = filled? {
                 return Ok(fd);
             }
         } else {
-            let _ = nix::unistd::unlink(temporary.as_str());
+            let _ = nix::unistd::unlink(&*names::path(&temporary));
             filled?;
         }
     }
@@ -277,19 +279,22 @@ fn make_link(fd: &OwnedFd, inode: &CarriedInode, link: &str) -> Result<()> {
     let Origin::Named { path } = &inode.origin else { return Ok(()) };
     let failed = |errno| EngineError::system("link", link, errno);
     let known = nix::sys::stat::fstat(fd).map_err(failed)?;
-    if nix::sys::stat::lstat(link).is_ok_and(|there| is_same_file(&there, &known)) {
+    if nix::sys::stat::lstat(&*names::path(link)).is_ok_and(|there| is_same_file(&there, &known)) {
         return Ok(());
     }
     make_parents(link)?;
     let here = nix::fcntl::AT_FDCWD;
     let make = |name: &str| {
-        nix::unistd::linkat(here, path.as_str(), here, name, nix::fcntl::AtFlags::empty())
+        let (path, name) = (names::path(path), names::path(name));
+        nix::unistd::linkat(here, &*path, here, &*name, nix::fcntl::AtFlags::empty())
     };
     let (temporary, ()) = paths::first_free(&format!("{link}.ckptd-new"), make).map_err(failed)?;
-    nix::fcntl::renameat(here, temporary.as_str(), here, link).map_err(|errno| {
-        let _ = nix::unistd::unlink(temporary.as_str());
-        failed(errno)
-    })
+    nix::fcntl::renameat(here, &*names::path(&temporary), here, &*names::path(link)).map_err(
+        |errno| {
+            let _ = nix::unistd::unlink(&*names::path(&temporary));
+            failed(errno)
+        },
+    )
 }
 
 /// A deleted file where the old one was, with the name that /proc shows of it. It is the user's own, without any right for
@@ -298,19 +303,20 @@ fn deleted(path: &str, nameless: bool) -> Result<OwnedFd> {
     let failed = |errno| EngineError::system("make the deleted file", path, errno);
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-    let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
+    let name = names::path(path);
+    let folder = name.parent().unwrap_or(Path::new("/"));
     if let Ok(fd) = open(folder, flags | OFlag::O_TMPFILE, mode) {
         return Ok(if nameless { fd } else { called(path, &fd).unwrap_or(fd) });
     }
     let once = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
-    let fd = open(path, once, mode).map_err(failed)?;
-    nix::unistd::unlink(path).map_err(failed)?;
+    let fd = open(&*name, once, mode).map_err(failed)?;
+    nix::unistd::unlink(&*name).map_err(failed)?;
     Ok(fd)
 }
 
 /// Opens a file that has no name yet by the name that it is to have had.
 fn called(path: &str, nameless: &OwnedFd) -> nix::Result<OwnedFd> {
-    let link = reopen::magic_link(nameless);
+    let (link, path) = (reopen::magic_link(nameless), &*names::path(path));
     let (here, follow) = (nix::fcntl::AT_FDCWD, nix::fcntl::AtFlags::AT_SYMLINK_FOLLOW);
     nix::unistd::linkat(here, link.as_str(), here, path, follow)?;
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
@@ -328,7 +334,7 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
     if inode.read_only {
         // A new file in its place would look changed to other jobs that run the same program.
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        if let Ok(there) = open(path, flags, Mode::empty()) {
+        if let Ok(there) = open(&*names::path(path), flags, Mode::empty()) {
             if is_unchanged(there.as_fd(), inode) && has_content(&there, inode, context)? {
                 return Ok(there);
             }
@@ -342,14 +348,15 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
     }
     make_parents(path)?;
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_CREAT | OFlag::O_EXCL;
-    let make = |name: &str| open(name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+    let make = |name: &str| open(&*names::path(name), flags, Mode::S_IRUSR | Mode::S_IWUSR);
     let (temporary, fd) = paths::first_free(&format!("{path}.ckptd-new"), make).map_err(failed)?;
     let filled = context.copy_blob(inode.content, fd.as_fd()).and_then(|()| {
-        nix::fcntl::renameat(nix::fcntl::AT_FDCWD, temporary.as_str(), nix::fcntl::AT_FDCWD, path)
+        let here = nix::fcntl::AT_FDCWD;
+        nix::fcntl::renameat(here, &*names::path(&temporary), here, &*names::path(path))
             .map_err(failed)
     });
     if let Err(error) = filled {
-        let _ = nix::unistd::unlink(temporary.as_str());
+        let _ = nix::unistd::unlink(&*names::path(&temporary));
         return Err(error);
     }
     Ok(fd)
@@ -357,7 +364,7 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
 
 /// The very file that is recorded, if its name leads to it still and it may be written: a program that runs may not.
 fn itself(path: &str, inode: &CarriedInode) -> Option<OwnedFd> {
-    let number = inode.number?;
+    let (number, path) = (inode.number?, &*names::path(path));
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let is_it =
         |stat: &FileStat| stat.st_mode & abi::S_IFMT == abi::S_IFREG && identity(stat).1 == number;
@@ -404,7 +411,8 @@ fn is_unchanged(fd: BorrowedFd<'_>, inode: &CarriedInode) -> bool {
 /// # Errors
 /// Failed mkdir(2).
 pub fn make_parents(path: &str) -> Result<()> {
-    let Some(parent) = Path::new(path).parent() else { return Ok(()) };
+    let path = names::path(path);
+    let Some(parent) = path.parent() else { return Ok(()) };
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -419,7 +427,8 @@ fn memfd(name: &str, executable: bool) -> Result<OwnedFd> {
 }
 
 fn c_name(name: &str) -> Result<CString> {
-    CString::new(name).map_err(|_| EngineError::Damaged(format!("a memfd named {name:?}")))
+    CString::new(names::bytes(name))
+        .map_err(|_| EngineError::Damaged(format!("a memfd named {name:?}")))
 }
 
 fn add_seals(fd: BorrowedFd<'_>, seals: i32, inode: &CarriedInode) -> Result<()> {

@@ -17,7 +17,7 @@ pub(super) const ROWS: &[Row] = &[
     ("epoll_create(2)", Kept, ""),
     ("inotify_init(2)", Kept, "refused, for the moment, with events that are not read yet"),
     ("fanotify_init(2)", Kept, "refused for permission events, FAN_REPORT_MNT and, for the moment, with events that are not read yet"),
-    ("pidfd_open(2), CLONE_PIDFD", Kept, "of processes of the job"),
+    ("pidfd_open(2), CLONE_PIDFD", Kept, "of processes of the job and of its init"),
     ("userfaultfd(2)", Kept, "see Limits"),
     ("io_uring_setup(2)", Kept, "with nothing in flight; see Limits"),
     ("perf_event_open(2)", Refused, "the kernel does not tell what they count"),

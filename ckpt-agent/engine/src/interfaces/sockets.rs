@@ -169,7 +169,7 @@ pub(super) const IPV6: &[Row] = &[
     ("IPV6_JOIN_ANYCAST", Default, "no call tells of it"),
     ("IPV6_LEAVE_ANYCAST", Nothing, ""),
     ("IPV6_MULTICAST_ALL", Kept, ""),
-    ("IPV6_ROUTER_ALERT_ISOLATE", Kept, "of raw sockets, which alone heed it"),
+    ("IPV6_ROUTER_ALERT_ISOLATE", Kept, ""),
     ("IPV6_RECVERR_RFC4884", Kept, ""),
     ("IPV6_FLOWLABEL_MGR", Default, "leased labels are to be leased again"),
     ("IPV6_FLOWINFO_SEND", Kept, ""),

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Backing, FileId, Origin};
+use super::super::names;
 use super::super::objects::reopen;
 use super::super::objects::{FdInfo, Object, Regular};
 use super::super::restore::{Image, Processes};
@@ -201,16 +202,16 @@ impl Places {
         }
         for folder in &image.graph.folders {
             // Missing ones are made.
-            places.folders.insert(folder.path.clone().into(), true);
+            places.folders.insert(names::path(&folder.path).into_owned(), true);
         }
         for inode in &image.graph.inodes {
             match &inode.origin {
                 // Nothing can be laid over a hugetlbfs: there a rehearsal does without the name.
-                Origin::Named { path } => places.made(Path::new(path), inode.huge.is_none()),
-                Origin::Deleted { path, .. } => places.made(Path::new(path), false),
+                Origin::Named { path } => places.made(&names::path(path), inode.huge.is_none()),
+                Origin::Deleted { path, .. } => places.made(&names::path(path), false),
                 _ => {}
             }
-            inode.links.iter().for_each(|link| places.made(Path::new(link), true));
+            inode.links.iter().for_each(|link| places.made(&names::path(link), true));
         }
         let locked = locked(image, processes);
         for (index, file) in image.graph.files.iter().enumerate() {
@@ -219,22 +220,22 @@ impl Places {
                 Object::Regular(Regular::ByPath(by_path))
                     if is_locked || reopen::writable(file.flags) =>
                 {
-                    places.found.insert(by_path.path.clone().into());
+                    places.found.insert(names::path(&by_path.path).into_owned());
                 }
                 Object::Directory(folder) => {
-                    places.made(Path::new(&folder.path), false);
+                    places.made(&names::path(&folder.path), false);
                     if is_locked {
-                        places.folders.insert(folder.path.clone().into(), true);
+                        places.folders.insert(names::path(&folder.path).into_owned(), true);
                     }
                 }
                 Object::Fifo(fifo) => {
-                    places.made(Path::new(&fifo.path), fifo.session);
-                    places.found.insert(fifo.path.clone().into());
+                    places.made(&names::path(&fifo.path), fifo.session);
+                    places.found.insert(names::path(&fifo.path).into_owned());
                 }
                 Object::UnixSocket(socket) => {
                     let name = socket.name.as_ref().filter(|name| name.bytes.first() != Some(&0));
                     if let Some(name) = name {
-                        let folder = Path::new(name.directory.as_deref().unwrap_or("/"));
+                        let folder = names::path(name.directory.as_deref().unwrap_or("/"));
                         places.made(&folder.join(OsStr::from_bytes(&name.bytes)), true);
                     }
                 }
@@ -243,7 +244,13 @@ impl Places {
         }
         for area in processes.values().flat_map(|process| &process.areas) {
             if let Backing::File { file, writable: true, .. } = &area.backing {
-                places.found.insert(file.path.clone().into());
+                places.found.insert(names::path(&file.path).into_owned());
+            }
+        }
+        // What is made again comes to lie in the upper layer of its folder, where a mount point would be in its way.
+        for inode in image.graph.inodes.iter().filter(|inode| inode.huge.is_none()) {
+            if let Origin::Named { path } = &inode.origin {
+                places.found.remove(&*names::path(path));
             }
         }
         places

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, renameat};
 
 use super::super::error::{EngineError, Result};
+use super::super::names;
 use super::super::sys::rename::rename_to_free;
 use super::paths;
 
@@ -24,17 +25,17 @@ impl Aside {
     /// As rename(2).
     pub fn of(path: &Path) -> Result<Self> {
         let failed = |errno| EngineError::system("move aside", path.display().to_string(), errno);
-        let Some(text) = path.to_str() else {
-            // Names that are no UTF-8 are not made up here; bind(2) says what is wrong.
-            return Ok(Self { path: path.to_owned(), moved: None });
-        };
+        let text = names::text(path);
         if std::fs::symlink_metadata(path).is_err() {
             return Ok(Self { path: path.to_owned(), moved: None });
         }
-        let moved =
-            paths::first_free(&format!("{text}.ckptd-aside"), |name| rename(path, Path::new(name)));
+        let moved = paths::first_free(&format!("{text}.ckptd-aside"), |name| {
+            rename(path, &names::path(name))
+        });
         match moved {
-            Ok((name, ())) => Ok(Self { path: path.to_owned(), moved: Some(name.into()) }),
+            Ok((name, ())) => {
+                Ok(Self { path: path.to_owned(), moved: Some(names::path(&name).into_owned()) })
+            }
             // Gone by itself meanwhile.
             Err(Errno::ENOENT) => Ok(Self { path: path.to_owned(), moved: None }),
             Err(errno) => Err(failed(errno)),

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Result};
 use super::super::file_check;
 use super::super::graph::Origin;
+use super::super::names;
 use super::super::sys::abi;
 use super::super::sys::stat::modified_ns;
 use super::in_place::InPlace;
@@ -96,7 +97,7 @@ impl ByPath {
     }
 
     fn check(&self, written: bool, context: &mut RestoreContext) -> Result<()> {
-        let found = match nix::sys::stat::stat(self.path.as_str()) {
+        let found = match nix::sys::stat::stat(&*names::path(&self.path)) {
             Ok(found) => found,
             Err(errno) => return self.complain(&format!("is missing ({})", errno.desc()), context),
         };
@@ -167,13 +168,13 @@ impl ByPath {
             return Ok(());
         }
         let failed = |error| EngineError::system("put back the length of", &self.path, error);
-        let file =
-            std::fs::File::options().read(true).write(true).open(&self.path).map_err(failed)?;
+        let file = std::fs::File::options().read(true).write(true).open(names::path(&self.path));
+        let file = file.map_err(failed)?;
         let mut number = 0;
         let (tail, to) = paths::first_free(&format!("{}.ckptd-tail", self.path), |_| {
             number += 1;
             let name = format!("{}.ckptd-tail-{number}", self.path);
-            match std::fs::File::options().write(true).create_new(true).open(&name) {
+            match std::fs::File::options().write(true).create_new(true).open(names::path(&name)) {
                 Ok(to) => Ok((name, to)),
                 Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))),
             }
@@ -182,7 +183,7 @@ impl ByPath {
         .map_err(|errno| failed(errno.into()))?;
         let copied = copy_range(&file, self.size, size, &to).and_then(|()| to.sync_all());
         if let Err(error) = copied {
-            let _ = std::fs::remove_file(&tail);
+            let _ = std::fs::remove_file(names::path(&tail));
             return Err(failed(error));
         }
         file.set_len(self.size).map_err(failed)?;
@@ -216,7 +217,7 @@ impl ByPath {
         std::fs::File::options()
             .write(true)
             .create_new(true)
-            .open(&self.path)
+            .open(names::path(&self.path))
             .and_then(|file| file.set_len(self.size))
             .map_err(failed)?;
         context.warn(format!("{} was missing: made again, filled with zeros", self.path));

@@ -1,10 +1,11 @@
 //! What handlers share during a dump and during a restore.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use protocol::cluster::agent::MovedListener;
 use protocol::launch::FileCheck;
@@ -22,6 +23,7 @@ use super::super::inodes::copying::{Bytes, Copying};
 use super::super::job_init::UserOrder;
 use super::super::late::{Connecting, Installed, NamedSocket, Names};
 use super::super::leases::Leased;
+use super::super::names;
 use super::super::split::{Part, Realisation};
 use super::super::sys::file_user::FileUser;
 use super::super::sys::huge_memory;
@@ -85,6 +87,8 @@ pub struct DumpContext {
     pub descriptors: BTreeMap<(i32, i32), FileId>,
     /// Job numbers of all processes in the dump, by this machine's numbers.
     pub pids: BTreeMap<i32, Pid>,
+    /// The process to which orphans of the job fall, as this machine numbers it.
+    pub init: Option<i32>,
     /// Sessions and process groups of strangers, as this machine numbers them, that have members in the job, and which
     /// process of the job leads those in its own after a restart.
     pub led: BTreeMap<i32, Pid>,
@@ -294,9 +298,7 @@ impl DumpContext {
 
     /// Whether a path lies in a directory whose files travel with the job.
     pub fn is_session_file(&self, path: &str) -> bool {
-        self.session_directories
-            .iter()
-            .any(|directory| std::path::Path::new(path).starts_with(directory))
+        self.session_directories.iter().any(|directory| names::path(path).starts_with(directory))
     }
 }
 
@@ -390,6 +392,10 @@ pub struct RestoreContext<'a> {
     pub watch: bool,
     /// They are.
     pub watched: Option<Installed>,
+    /// How long ports of connections that have ended are waited for, all together; none: nothing has been in the way yet.
+    pub ports_until: Option<Instant>,
+    /// Connections that come from another address than before: that one, and the one now.
+    pub other_ports: Vec<(SocketAddr, Option<SocketAddr>)>,
     /// Paths of files whose content was put back.
     pub put_back: BTreeSet<String>,
     /// Network namespaces of the job's own in which sockets were made, by their places.
@@ -449,6 +455,8 @@ impl<'a> RestoreContext<'a> {
             rehearsal: false,
             watch: false,
             watched: None,
+            ports_until: None,
+            other_ports: Vec::new(),
             put_back: BTreeSet::new(),
             networks: BTreeMap::new(),
             removed: BTreeMap::new(),

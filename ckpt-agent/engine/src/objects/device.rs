@@ -7,6 +7,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mknod};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
+use super::super::names;
 use super::super::sys::abi;
 use super::super::sys::stat::{identity, major, minor};
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
@@ -71,7 +72,7 @@ impl Device {
 
     /// The recorded path where it leads to the device, else the usual one.
     fn path(&self) -> Result<&str> {
-        let there = nix::sys::stat::stat(self.path.as_str())
+        let there = nix::sys::stat::stat(&*names::path(&self.path))
             .is_ok_and(|found| Self::number(found.st_mode, found.st_rdev) == Some(self.minor));
         if there {
             return Ok(&self.path);

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::ExtendedAttribute;
 use super::super::inodes;
+use super::super::names;
 use super::super::sys::abi;
 use super::super::sys::stat::{accessed_ns, modified_ns, time};
 use super::context::Removed;
@@ -73,7 +74,7 @@ impl Directory {
     /// What /proc does not tell.
     pub fn of(probe: &Probe, context: &DumpContext) -> Result<Self> {
         refuse_watched(probe)?;
-        let deleted = !paths::leads_to_it(probe);
+        let deleted = !paths::leads_to_place_for_user(probe, context)?;
         refuse_hidden(probe, deleted)?;
         let path = if deleted { paths::without_mark(&probe.link) } else { &probe.link };
         Ok(Self {
@@ -130,19 +131,19 @@ impl Directory {
         let failed = |errno| EngineError::system("open the directory", &self.path, errno);
         let mode = Mode::from_bits_truncate(self.mode as libc::mode_t);
         if self.deleted {
-            let make = |path: &str| nix::unistd::mkdir(path, mode);
+            let make = |path: &str| nix::unistd::mkdir(&*names::path(path), mode);
             let (path, ()) = paths::first_free(&self.path, make)
                 .or_else(|_| paths::first_free("/tmp/ckptd-directory", make))
                 .map_err(failed)?;
             let fd = reopen::open(&path, flags);
-            let removed = std::fs::remove_dir(&path);
+            let removed = std::fs::remove_dir(names::path(&path));
             let fd = fd.map_err(failed)?;
             removed.map_err(|error| EngineError::system("rmdir", path, error))?;
             return Ok(fd);
         }
-        if self.session && std::fs::symlink_metadata(&self.path).is_err() {
+        if self.session && std::fs::symlink_metadata(names::path(&self.path)).is_err() {
             inodes::make_parents(&self.path)?;
-            nix::unistd::mkdir(self.path.as_str(), mode).map_err(failed)?;
+            nix::unistd::mkdir(&*names::path(&self.path), mode).map_err(failed)?;
         }
         let fd = reopen::open(&self.path, flags).map_err(|errno| EngineError::Unfit {
             what: format!("the directory {} cannot be opened ({})", self.path, errno.desc()),

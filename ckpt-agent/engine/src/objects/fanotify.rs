@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::from_hex;
+use super::super::names;
 use super::super::proc::mounts::Mount;
 use super::super::proc::read_text;
 use super::super::sys::restrained::{self, Restrained, SYS_ADMIN};
@@ -302,7 +303,7 @@ pub fn watch_again(all: &[Saved<'_, Fanotify>], context: &mut RestoreContext<'_>
 }
 
 fn set(group: BorrowedFd<'_>, mark: &Mark) -> nix::Result<()> {
-    let target = open(mark.path.as_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW, Mode::empty())?;
+    let target = open(&*names::path(&mark.path), OFlag::O_PATH | OFlag::O_NOFOLLOW, Mode::empty())?;
     let path = reopen::magic_link(&target);
     let of = match mark.of {
         Marked::Inode => mark.flags & EVICTABLE,

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
+use super::super::names;
 use super::super::sys::abi;
 use super::aside::Aside;
 use super::pipe_content::{self, Content, Reader};
@@ -45,7 +45,7 @@ impl ObjectKind for Fifo {
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
-        let deleted = !paths::leads_to_it(probe);
+        let deleted = !paths::leads_to_place_for_user(probe, context)?;
         let path = if deleted { paths::without_mark(&probe.link) } else { &probe.link };
         Ok(Self {
             fifo: 0,
@@ -156,19 +156,19 @@ fn anchor(fifo: &Fifo) -> Result<OwnedFd> {
             reopen::without_name(&path, None, fifo.mode).map_err(failed)
         });
     }
-    let found = nix::sys::stat::stat(fifo.path.as_str());
+    let found = nix::sys::stat::stat(&*names::path(&fifo.path));
     match found.map(|stat| stat.st_mode & abi::S_IFMT) {
         Ok(abi::S_IFIFO) => {}
         Ok(_) => return Err(unfit(fifo, "is no FIFO any more")),
         Err(_) if fifo.session => {
-            if let Some(parent) = Path::new(&fifo.path).parent() {
+            if let Some(parent) = names::path(&fifo.path).parent() {
                 std::fs::create_dir_all(parent)
                     .map_err(|error| EngineError::system("mkdir", &fifo.path, error))?;
             }
-            nix::unistd::mkfifo(fifo.path.as_str(), mode)
+            nix::unistd::mkfifo(&*names::path(&fifo.path), mode)
                 .and_then(|()| {
                     // The umask of whoever restores must not count.
-                    let path = fifo.path.as_str();
+                    let path = &*names::path(&fifo.path);
                     let follow = nix::sys::stat::FchmodatFlags::FollowSymlink;
                     nix::sys::stat::fchmodat(nix::fcntl::AT_FDCWD, path, mode, follow)
                 })
@@ -183,8 +183,8 @@ fn anchor(fifo: &Fifo) -> Result<OwnedFd> {
 fn unlinked(fifo: &Fifo) -> Result<OwnedFd> {
     let path = fifo.path.as_str();
     let failed = |errno| EngineError::system("make the FIFO", path, errno);
-    let aside = Aside::of(Path::new(path))?;
-    let made = nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
+    let aside = Aside::of(&names::path(path))?;
+    let made = nix::unistd::mkfifo(&*names::path(path), Mode::S_IRUSR | Mode::S_IWUSR)
         .and_then(|()| reopen::without_name(path, None, fifo.mode));
     aside.back()?;
     made.map_err(failed)

@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
 
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::fstatfs;
@@ -16,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, Origin};
 use super::super::inodes;
+use super::super::names;
 use super::super::sys::stat::{accessed_ns, identity, time};
 use super::by_path::ByPath;
 use super::{DumpContext, Probe, RestoreContext, paths, reopen};
@@ -90,7 +90,7 @@ impl InPlace {
             accessed_ns: Some(accessed_ns(&probe.stat)),
             beside: BESIDE
                 .iter()
-                .filter(|ending| Path::new(&format!("{path}{ending}")).exists())
+                .filter(|ending| names::path(&format!("{path}{ending}")).exists())
                 .map(|ending| (*ending).to_owned())
                 .collect(),
         }))
@@ -192,12 +192,12 @@ pub fn put_back<'f>(
 
 /// A name of a file that has others, which lead to it still.
 fn link_if_missing(path: &str, mut others: impl Iterator<Item = String>) -> Result<()> {
-    if std::fs::symlink_metadata(path).is_ok() {
+    if std::fs::symlink_metadata(names::path(path)).is_ok() {
         return Ok(());
     }
     inodes::make_parents(path)?;
     // Where that is not possible, it becomes a file of its own, as one without other names does.
-    others.any(|other| std::fs::hard_link(other, path).is_ok());
+    others.any(|other| std::fs::hard_link(names::path(&other), names::path(path)).is_ok());
     Ok(())
 }
 
@@ -208,16 +208,17 @@ fn put_aside(path: &str, context: &mut RestoreContext) -> Result<()> {
         .inodes
         .iter()
         .any(|inode| matches!(&inode.origin, Origin::Named { path: known } if known == path));
-    if made || std::fs::symlink_metadata(path).is_err() {
+    if made || std::fs::symlink_metadata(names::path(path)).is_err() {
         return Ok(());
     }
     let failed = |errno| EngineError::system("put aside", path, errno);
     let base = format!("{path}.ckptd-since");
     let (to, ()) = paths::first_free(&base, |to| {
-        if Path::new(to).exists() {
+        if names::path(to).exists() {
             return Err(nix::errno::Errno::EEXIST);
         }
-        nix::fcntl::renameat(nix::fcntl::AT_FDCWD, path, nix::fcntl::AT_FDCWD, to)
+        let here = nix::fcntl::AT_FDCWD;
+        nix::fcntl::renameat(here, &*names::path(path), here, &*names::path(to))
     })
     .map_err(failed)?;
     context.warn(format!("{path} was not there at the checkpoint: it is {to} now"));
@@ -234,11 +235,11 @@ fn put_back_one(file: &ByPath, content: &InPlace, context: &mut RestoreContext) 
     let failed = |error: io::Error| EngineError::system("write", path, error);
     let mut options = File::options();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-    let (opened, new) = match options.open(path) {
+    let (opened, new) = match options.open(names::path(path)) {
         Ok(opened) => (opened, false),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             inodes::make_parents(path)?;
-            (options.create_new(true).mode(0o600).open(path).map_err(unfit)?, true)
+            (options.create_new(true).mode(0o600).open(names::path(path)).map_err(unfit)?, true)
         }
         Err(error) => return Err(unfit(error)),
     };

@@ -46,7 +46,7 @@ pub use directory::removed as removed_directory;
 pub use epoll::OfSignals;
 pub use io_uring::{MOST_GROUPS, Ring};
 pub use mqueue::{Notification, both_ways};
-pub use pidfd::ProcessDescriptor;
+pub use pidfd::{INIT, ProcessDescriptor};
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
 pub use procfile::{ProcessFile, check_device};

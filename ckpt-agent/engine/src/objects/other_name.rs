@@ -5,6 +5,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 
 use nix::sys::stat::FileStat;
 
+use super::super::names;
 use super::super::sys::abi;
 use super::super::sys::stat::{identity, links};
 
@@ -23,14 +24,14 @@ pub fn find(root: &str, link: &str, stat: &FileStat) -> Option<String> {
     }
     let (folder, _) = path.rsplit_once('/')?;
     let number = identity(stat).1;
-    let names = std::fs::read_dir(format!("{root}{folder}/")).ok()?;
+    let names = std::fs::read_dir(names::path(&format!("{root}{folder}/"))).ok()?;
     let same = |entry: &DirEntry| {
         entry.ino() == number
             && entry.metadata().is_ok_and(|found| (found.dev(), found.ino()) == identity(stat))
     };
     names
         .take(MOST_NAMES)
-        .filter_map(|entry| entry.ok().filter(same)?.file_name().into_string().ok())
+        .filter_map(|entry| Some(names::text(entry.ok().filter(same)?.file_name())))
         .min()
         .map(|name| format!("{folder}/{name}"))
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::inodes;
+use super::super::names;
 use super::super::sys::abi;
 use super::carried::Carried;
 use super::directory::Directory;
@@ -50,7 +51,7 @@ impl PathOnly {
         };
         let open_flags =
             nix::fcntl::OFlag::from_bits_retain(libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC);
-        let fd = nix::fcntl::open(path.as_str(), open_flags, nix::sys::stat::Mode::empty())
+        let fd = nix::fcntl::open(&*names::path(path), open_flags, nix::sys::stat::Mode::empty())
             .map_err(|errno| unfit(format!("cannot be opened ({})", errno.desc())))?;
         let found = nix::sys::stat::fstat(&fd)
             .map_err(|errno| EngineError::system("fstat", path, errno))?;
@@ -65,14 +66,15 @@ impl PathOnly {
 fn gone_link(path: &str, target: &str) -> Result<OwnedFd> {
     let failed = |errno| EngineError::system("make the symbolic link", path, errno);
     let here = nix::fcntl::AT_FDCWD;
-    let make = |name: &str| nix::unistd::symlinkat(target, here, name);
+    let make =
+        |name: &str| nix::unistd::symlinkat(&*names::path(target), here, &*names::path(name));
     let (made, ()) = paths::first_free(path, make)
         .or_else(|_| paths::first_free("/tmp/ckptd-link", make))
         .map_err(failed)?;
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let flags = nix::fcntl::OFlag::from_bits_retain(flags);
-    let fd = nix::fcntl::open(made.as_str(), flags, nix::sys::stat::Mode::empty());
-    nix::unistd::unlink(made.as_str()).map_err(failed)?;
+    let fd = nix::fcntl::open(&*names::path(&made), flags, nix::sys::stat::Mode::empty());
+    nix::unistd::unlink(&*names::path(&made)).map_err(failed)?;
     fd.map_err(failed)
 }
 
@@ -82,7 +84,7 @@ impl ObjectKind for PathOnly {
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
-        let exists = paths::leads_to_it(probe);
+        let exists = paths::leads_to_place_for_user(probe, context)?;
         let travels = context.is_session_file(&probe.link)
             && !inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid);
         match probe.file_type() {
@@ -95,10 +97,7 @@ impl ObjectKind for PathOnly {
                 let target = nix::fcntl::readlinkat(&probe.copy, "")
                     .map_err(|errno| EngineError::system("readlink", &probe.link, errno))?;
                 let path = paths::without_mark(&probe.link).to_owned();
-                target
-                    .into_string()
-                    .map(|target| Self::GoneLink { path, target })
-                    .map_err(|_| EngineError::odd(&probe.link, "it leads to what is no UTF-8"))
+                Ok(Self::GoneLink { path, target: names::text(target) })
             }
             file_type if exists => Ok(Self::Named { path: probe.link.clone(), file_type }),
             _ => Err(Refusal::new(

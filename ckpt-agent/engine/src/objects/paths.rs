@@ -4,7 +4,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::super::error::{Refusal, Result};
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::names;
 use super::other_name::DELETED;
 use super::{DumpContext, Probe, reopen};
 
@@ -14,7 +15,7 @@ const ATTEMPTS: u32 = 10_000;
 /// Whether the link of a description leads to its inode, as its process would look it up.
 pub fn leads_to_it(probe: &Probe) -> bool {
     let seen = |path: &str| {
-        std::fs::symlink_metadata(path)
+        std::fs::symlink_metadata(names::path(path))
             .is_ok_and(|found| (found.dev(), found.ino()) == probe.inode())
     };
     // The process may have a mount namespace of its own; the link of one with a root
@@ -30,33 +31,65 @@ pub fn leads_to_it(probe: &Probe) -> bool {
 /// The refusal of what is written and has a name at which neither may look, so that nobody knows whether it leads there: taken for
 /// deleted, it would be a file of its own after a restart.
 pub fn leads_to_it_for_user(probe: &Probe, context: &DumpContext) -> Result<bool> {
-    if leads_to_it(probe) {
-        return Ok(true);
+    match found_for_user(probe, context)? {
+        Looked::Hidden if reopen::writable(probe.flags) => Err(hidden(&probe.link)),
+        looked => Ok(looked == Looked::Leads),
     }
-    let is_hidden = || {
-        std::fs::symlink_metadata(format!("{}{}", probe.root, probe.link))
-            .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
-    };
-    if probe.stat.st_nlink == 0 || probe.link.ends_with(DELETED) || !is_hidden() {
-        return Ok(false);
+}
+
+/// As [`leads_to_it_for_user`], of what is a place that others meet at, such as a FIFO: also what is not written.
+///
+/// # Errors
+/// The refusal of what has a name at which nobody may look.
+pub fn leads_to_place_for_user(probe: &Probe, context: &DumpContext) -> Result<bool> {
+    match found_for_user(probe, context)? {
+        Looked::Hidden => Err(hidden(&probe.link)),
+        looked => Ok(looked == Looked::Leads),
+    }
+}
+
+/// What a look at a name has told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    Leads,
+    LeadsElsewhere,
+    /// Neither this process nor the job's user may search its folder.
+    Hidden,
+}
+
+fn found_for_user(probe: &Probe, context: &DumpContext) -> Result<Looked> {
+    if leads_to_it(probe) {
+        return Ok(Looked::Leads);
+    }
+    let path = format!("{}{}", probe.root, probe.link);
+    if probe.stat.st_nlink == 0 || probe.link.ends_with(DELETED) || !is_hidden(&path) {
+        return Ok(Looked::LeadsElsewhere);
     }
     if context.user.is_some() {
         let _acting = context.act_as_user()?;
         if leads_to_it(probe) {
-            return Ok(true);
+            return Ok(Looked::Leads);
         }
-        if !is_hidden() {
-            return Ok(false);
+        if !is_hidden(&path) {
+            return Ok(Looked::LeadsElsewhere);
         }
     }
-    match reopen::writable(probe.flags) {
-        true => Err(Refusal::new(
-            format!("{} is open, but its folder may not be searched", probe.link),
-            "give the job's user the right to search the folder",
-        )
-        .into()),
-        false => Ok(false),
-    }
+    Ok(Looked::Hidden)
+}
+
+/// Whether nobody tells this process what is there.
+pub fn is_hidden(path: &str) -> bool {
+    std::fs::symlink_metadata(names::path(path))
+        .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
+/// The refusal of what nobody knows to be there still.
+pub fn hidden(path: &str) -> EngineError {
+    Refusal::new(
+        format!("{path} is open, but its folder may not be searched"),
+        "give the job's user the right to search the folder",
+    )
+    .into()
 }
 
 /// The path that a deleted file had.
@@ -114,6 +147,10 @@ mod tests {
             let _without_rights = Restrained::begin(OVER_FILES).unwrap();
             leads_to_it_for_user(probe, context)
         };
+        let place = |probe: &Probe, context: &DumpContext| {
+            let _without_rights = Restrained::begin(OVER_FILES).unwrap();
+            leads_to_place_for_user(probe, context)
+        };
         set_permissions(&top, Permissions::from_mode(0o000)).unwrap();
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(&top, Some(OTHER), Some(OTHER)).unwrap();
@@ -122,9 +159,11 @@ mod tests {
         let refused = found(&written, &context).unwrap_err().to_string();
         assert!(refused.contains("may not be searched"), "{refused}");
         assert!(!found(&read, &context).unwrap());
+        assert!(place(&read, &context).is_err());
         set_permissions(&top, Permissions::from_mode(0o700)).unwrap();
         assert!(found(&written, &context).unwrap());
         assert!(found(&read, &context).unwrap());
+        assert!(place(&read, &context).unwrap());
         std::fs::remove_file(&path).unwrap();
         let gone = probe(&written.copy);
         assert!(!found(&gone, &context).unwrap());

@@ -13,6 +13,9 @@ use super::super::sys::pidfd::{self, THREAD};
 use super::super::sys::stat::file_system;
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
 
+/// The job's init, in images: no process of a job has its number.
+pub const INIT: Pid = 1;
+
 /// A descriptor of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessDescriptor {
@@ -85,7 +88,9 @@ impl ObjectKind for ProcessDescriptor {
             let status = pidfd::status_of_ended(probe.copy.as_fd());
             return Ok(Self { pid: None, ended: told_apart(probe), status, thread });
         };
-        let pid = *context.pids.get(&host).ok_or_else(|| {
+        let is_init = context.init == Some(host);
+        let known = context.pids.get(&host).copied().or(is_init.then_some(INIT));
+        let pid = known.ok_or_else(|| {
             let what = format!("is of process {host}, which is not one of the job's");
             Refusal::new(what, "close it while checkpoints are taken")
         })?;

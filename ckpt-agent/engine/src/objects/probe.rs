@@ -6,6 +6,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::Pid;
+use super::super::names;
 use super::super::sys::abi;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::stat::identity;
@@ -65,13 +66,7 @@ impl Probe {
         let path = format!("/proc/{host_pid}/fd/{fd}");
         let link = std::fs::read_link(&path)
             .map_err(|error| EngineError::system("readlink", path, error))?;
-        // A path that is no UTF-8 could not be written into graph.json and opened again.
-        let link = link.into_os_string().into_string().map_err(|link| {
-            Refusal::new(
-                format!("the path {} is no UTF-8", link.to_string_lossy()),
-                "rename the file",
-            )
-        })?;
+        let link = names::text(link);
         let root = format!("/proc/{host_pid}/root");
         let shown = link.clone();
         let link = other_name::find(&root, &link, &stat).unwrap_or(link);
@@ -131,8 +126,8 @@ impl FdInfo {
     /// # Errors
     /// Failed read.
     pub fn read(path: &str) -> Result<Self> {
-        std::fs::read_to_string(path)
-            .map(Self::parse)
+        std::fs::read(path)
+            .map(|bytes| Self::parse(names::of_bytes(&bytes)))
             .map_err(|error| EngineError::system("read", path, error))
     }
 

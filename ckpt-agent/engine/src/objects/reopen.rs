@@ -8,6 +8,7 @@ use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl, open as nix_open};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 
 use super::super::error::{EngineError, Result};
+use super::super::names;
 
 /// O_TMPFILE without the O_DIRECTORY that it contains (include/uapi/asm-generic/fcntl.h).
 /// F_GETFL goes on telling both for a file that was made so.
@@ -34,9 +35,15 @@ pub fn writable(flags: i32) -> bool {
     flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
+/// Flags that a second open is told, and fcntl(F_GETFL) tells.
+fn lasting(flags: i32) -> i32 {
+    let of_folder = if flags & TMPFILE_BIT == 0 { flags & libc::O_DIRECTORY } else { 0 };
+    (flags & !ONCE) | of_folder
+}
+
 /// The flags with which a description of these is opened again; a link is not followed, it would have been the first time.
 pub fn wanted(flags: i32) -> i32 {
-    (flags & !ONCE) | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NOFOLLOW
+    lasting(flags) | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NOFOLLOW
 }
 
 /// Opens a path with the recorded flags.
@@ -44,7 +51,9 @@ pub fn wanted(flags: i32) -> i32 {
 /// # Errors
 /// As open(2).
 pub fn open(path: &str, flags: i32) -> nix::Result<OwnedFd> {
-    open_as_told(path, (flags & !ONCE) | libc::O_CLOEXEC | libc::O_NOCTTY)
+    // The path of a description leads through no link, but that of an own descriptor is one.
+    let through = if path.starts_with(MAGIC) { 0 } else { flags & libc::O_NOFOLLOW };
+    open_as_told(path, lasting(flags) | through | libc::O_CLOEXEC | libc::O_NOCTTY)
 }
 
 /// Opens a path with these flags and no others.
@@ -52,7 +61,8 @@ pub fn open(path: &str, flags: i32) -> nix::Result<OwnedFd> {
 /// # Errors
 /// As open(2).
 pub fn open_as_told(path: &str, flags: i32) -> nix::Result<OwnedFd> {
-    let attempt = |flags: i32| nix_open(path, OFlag::from_bits_retain(flags), Mode::empty());
+    let attempt =
+        |flags: i32| nix_open(&*names::path(path), OFlag::from_bits_retain(flags), Mode::empty());
     match attempt(flags) {
         // Only the owner may ask for O_NOATIME; not every file system knows O_DIRECT.
         Err(Errno::EPERM) if flags & libc::O_NOATIME != 0 => attempt(flags & !libc::O_NOATIME),
@@ -69,9 +79,12 @@ pub fn reopen(fd: impl AsFd, flags: i32) -> nix::Result<OwnedFd> {
     open(&magic_link(fd), flags)
 }
 
+/// Where /proc shows own descriptors.
+const MAGIC: &str = "/proc/self/fd/";
+
 /// The path under which /proc shows an own descriptor.
 pub fn magic_link(fd: impl AsFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+    format!("{MAGIC}{}", fd.as_fd().as_raw_fd())
 }
 
 /// Takes the name of a node away that has just been made: an O_PATH descriptor of it. It gets its owner and its mode, which the umask
@@ -81,7 +94,7 @@ pub fn magic_link(fd: impl AsFd) -> String {
 /// Failed system calls; its name is gone in any case where that can be.
 pub fn without_name(path: &str, owner: Option<(u32, u32)>, mode: u32) -> nix::Result<OwnedFd> {
     let anchor = open(path, libc::O_PATH);
-    nix::unistd::unlink(path)?;
+    nix::unistd::unlink(&*names::path(path))?;
     let anchor = anchor?;
     let link = magic_link(&anchor);
     if let Some((user, group)) = owner {

@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{MemoryPolicy, Protection};
+use super::super::names;
 use super::super::sys::stat::{device, major};
-use super::read_text;
+use super::read_names;
 
 /// Trampolines of signal handlers, which 32-bit ARM has beside its vdso.
 const SIGNAL_PAGE: &str = "[sigpage]";
@@ -208,7 +209,9 @@ fn name_of_file(pid: i32, inode: u64, name: String) -> String {
         reading
     };
     let is_it = |path: &String| {
-        let seen = |at: &str| std::fs::symlink_metadata(at).is_ok_and(|found| found.ino() == inode);
+        let seen = |at: &str| {
+            std::fs::symlink_metadata(names::path(at)).is_ok_and(|found| found.ino() == inode)
+        };
         seen(&format!("/proc/{pid}/root{path}")) || seen(path)
     };
     choices.map(reading).find(is_it).unwrap_or(name)
@@ -220,7 +223,7 @@ fn name_of_file(pid: i32, inode: u64, name: String) -> String {
 /// [`EngineError::Gone`]; lines that are not understood.
 pub fn read_maps(pid: i32) -> Result<Vec<Mapping>> {
     let path = format!("/proc/{pid}/maps");
-    let text = read_text(&path)?.ok_or(EngineError::Gone(pid))?;
+    let text = read_names(&path)?.ok_or(EngineError::Gone(pid))?;
     let mut known = LookedUp::new();
     let mut parsed =
         |line| parse(pid, line, &mut known).ok_or_else(|| EngineError::odd(&path, line));
@@ -239,7 +242,7 @@ pub fn around(mappings: &[Mapping], start: u64, end: u64) -> Option<&Mapping> {
 /// As [`read_maps`].
 pub fn read_smaps(pid: i32) -> Result<Vec<Mapping>> {
     let path = format!("/proc/{pid}/smaps");
-    let text = read_text(&path)?.ok_or(EngineError::Gone(pid))?;
+    let text = read_names(&path)?.ok_or(EngineError::Gone(pid))?;
     let mut mappings: Vec<Mapping> = Vec::new();
     let mut known = LookedUp::new();
     for line in text.lines() {

@@ -1,6 +1,7 @@
 //! Where the file system begins for a process.
 
 use super::super::error::{EngineError, Result};
+use super::super::names;
 
 /// The root directory of a process, where it is another than the job's (chroot(2)).
 ///
@@ -10,7 +11,7 @@ pub fn root_directory(host_pid: i32) -> Result<Option<String>> {
     let path = format!("/proc/{host_pid}/root");
     let link =
         std::fs::read_link(&path).map_err(|error| EngineError::system("readlink", &path, error))?;
-    Ok((link.as_os_str() != "/").then(|| link.to_string_lossy().into_owned()))
+    Ok((link.as_os_str() != "/").then(|| names::text(link)))
 }
 
 /// The folder from which this process reaches what paths lead to in the mount namespace of a process, whatever its root

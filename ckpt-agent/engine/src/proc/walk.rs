@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use super::super::error::{EngineError, Result};
+use super::super::names;
 
 /// Most processes that one job may have: a limit against a fork bomb under our feet.
 const MOST_PROCESSES: usize = 100_000;
@@ -50,13 +51,25 @@ pub fn read_text(path: &str) -> Result<Option<String>> {
     }
 }
 
+/// The same, with paths in it ([`names`]).
+///
+/// # Errors
+/// As [`read_text`].
+pub fn read_names(path: &str) -> Result<Option<String>> {
+    match read_whole(path) {
+        Ok(bytes) => Ok(Some(names::of_bytes(&bytes))),
+        Err(error) if ended(&error) => Ok(None),
+        Err(error) => Err(EngineError::system("read", path, error)),
+    }
+}
+
 /// The name of a thread (number on this machine) as it was set: stat and status write line feeds and backslashes in it as C does
 /// (fs/proc/array.c, proc_task_name). `None`: it has ended.
 ///
 /// # Errors
 /// Where /proc cannot be read.
 pub fn name_of(tid: i32) -> Result<Option<String>> {
-    let mut text = read_text(&format!("/proc/{tid}/comm"))?;
+    let mut text = read_names(&format!("/proc/{tid}/comm"))?;
     // The kernel ends it with one more.
     let _ = text.as_mut().and_then(String::pop);
     Ok(text)

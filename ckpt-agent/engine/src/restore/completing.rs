@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use nix::sys::resource::Resource;
+
 use super::super::arch::{Architecture, Call, Current};
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Credentials, Descriptor, FileId, Pid, ProcessImage};
+use super::super::graph::{Credentials, Descriptor, FileId, Pid, ProcessImage, ResourceLimit};
 use super::super::ipc;
+use super::super::names;
 use super::super::objects::{Object, RestoreContext, UnixLink};
 use super::super::sys::limits::{resource_limits, set_resource_limit};
 use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
@@ -172,6 +175,7 @@ pub fn furnish<'i>(
             ipc::claim(&mut remote, scratch, objects, image.pid)?;
         }
     }
+    let made_by = resource_limits(pid).unwrap_or_default();
     limit(pid, image, context)?;
     if !context.graph.sharing_of(image.pid).is_some_and(|one| one.directories) {
         change_root(&mut all[0], image, entry, scratch)?;
@@ -182,6 +186,7 @@ pub fn furnish<'i>(
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
         credentials::become_user(&mut remote, scratch, saved, own, bounding)?;
     }
+    limit_processes(pid, image, &made_by, context);
     let mut threads = Threads { all: &mut all, image, entry, scratch };
     let inside = numbers.inside(context.graph, image);
     let numbers = inside.as_ref().map_or((numbers, false), |inside| (inside, true));
@@ -204,11 +209,12 @@ fn change_root(
     scratch: Scratch,
 ) -> Result<()> {
     let Some(path) = &image.root_directory else { return Ok(()) };
-    if path.len() >= libc::PATH_MAX as usize || path.contains('\0') {
+    let bytes = names::bytes(path);
+    if bytes.len() >= libc::PATH_MAX as usize || bytes.contains(&0) {
         return Err(EngineError::Damaged("a root directory that no path leads to".to_owned()));
     }
     let mut remote = Remote::take(leader, entry)?.with_scratch(scratch);
-    remote.memory().write(scratch.data(), format!("{path}\0").as_bytes())?;
+    remote.memory().write(scratch.data(), &[&*bytes, &[0]].concat())?;
     let changed = remote.call("chroot", libc::SYS_chroot, &[scratch.data()]);
     changed.map(drop).map_err(|error| EngineError::Unfit {
         what: format!(
@@ -247,7 +253,7 @@ fn listen_again(
     for descriptor in image.descriptors.iter().filter(|one| context.needs(one.file)) {
         let file = context.graph.files.get(descriptor.file.0 as usize);
         let Some(Object::UnixSocket(socket)) = file.map(|file| &file.object) else { continue };
-        let UnixLink::Listening { backlog, by } = socket.link else { continue };
+        let UnixLink::Listening { backlog, by, .. } = socket.link else { continue };
         // Of who has gone nothing is known but that it was the job's.
         if by.is_none_or(|by| by == image.pid) {
             // Where such calls are watched, nobody answers before the job runs.
@@ -265,13 +271,37 @@ fn limit(pid: i32, image: &ProcessImage, context: &mut RestoreContext<'_>) -> Re
     let _restrained =
         context.user.as_ref().map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
     let now = resource_limits(pid).unwrap_or_default();
-    for limit in image.limits.iter().filter(|limit| !now.contains(limit)) {
+    let due = |limit: &&ResourceLimit| limit.resource != PROCESSES && !now.contains(limit);
+    for limit in image.limits.iter().filter(due) {
         if set_resource_limit(pid, limit).is_err() {
-            context.warn(format!(
-                "process {}: resource limit {} stays as it is here, without privilege it cannot be raised to {}",
-                image.pid, limit.resource, limit.hard
-            ));
+            say_not_raised(image.pid, limit, context);
         }
     }
     Ok(())
+}
+
+/// RLIMIT_NPROC
+const PROCESSES: u32 = Resource::RLIMIT_NPROC as u32;
+
+/// Limits how many processes the user of this one may have, who has become that user by now: whoever does so while there are more
+/// than that can't execute a program any more (kernel/sys.c, flag_nproc_exceeded). `before`: limits that it had from its restorer.
+fn limit_processes(
+    pid: i32,
+    image: &ProcessImage,
+    before: &[ResourceLimit],
+    context: &mut RestoreContext<'_>,
+) {
+    let here = before.iter().find(|limit| limit.resource == PROCESSES);
+    let Some(limit) = image.limits.iter().find(|limit| limit.resource == PROCESSES) else { return };
+    let above = context.user.is_some() && here.is_some_and(|here| here.hard < limit.hard);
+    if here != Some(limit) && (above || set_resource_limit(pid, limit).is_err()) {
+        say_not_raised(image.pid, limit, context);
+    }
+}
+
+fn say_not_raised(pid: Pid, limit: &ResourceLimit, context: &mut RestoreContext<'_>) {
+    context.warn(format!(
+        "process {pid}: resource limit {} stays as it is here, without privilege it cannot be raised to {}",
+        limit.resource, limit.hard
+    ));
 }

@@ -7,6 +7,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::super::control_groups;
 use super::super::graph::{Descriptor, FileId, Pid, ProcessState, SignalAction};
+use super::super::names;
 use super::super::objects::{ControllingTerminal, RestoreContext, removed_directory};
 use super::super::split::standin::{self, Link};
 use super::super::sys::clone3::Shared;
@@ -127,7 +128,7 @@ impl Preparation<'_> {
         let acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups));
         let _acting = acting.transpose()?;
         let Some(mode) = order.removed_directory else {
-            return std::env::set_current_dir(path).map_err(HelperError::system(what));
+            return std::env::set_current_dir(names::path(path)).map_err(HelperError::system(what));
         };
         let key = order.removed_inode.map(|inode| (path.clone(), inode));
         match key.and_then(|key| self.context.removed.get(&key)) {

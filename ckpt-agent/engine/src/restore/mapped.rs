@@ -13,6 +13,7 @@ use super::super::graph::{
     Area, Backing, CarriedInode, InodeId, MappedFile, Origin, Pid, ProcessImage,
 };
 use super::super::inodes::{self, segments};
+use super::super::names;
 use super::super::objects::{RestoreContext, reopen};
 use super::super::sys::memory_map::{self, Means};
 use super::super::sys::stat::modified_ns_of;
@@ -252,7 +253,7 @@ fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -
     // A FIFO that lies there now would be waited for (fifo(7)). Whoever maps a file does not notice the flag.
     let mut options = std::fs::File::options();
     options.read(true).write(writable).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-    let opened = options.open(&file.path).map_err(failed)?;
+    let opened = options.open(names::path(&file.path)).map_err(failed)?;
     let metadata = opened.metadata().map_err(failed)?;
     let same_size = metadata.size() == file.size;
     let unchanged = same_size

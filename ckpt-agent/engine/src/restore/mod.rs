@@ -28,6 +28,7 @@ mod orders;
 mod pids;
 mod posix_timers;
 mod rings;
+mod room;
 mod sandbox;
 mod signal_readers;
 mod tables;
@@ -69,6 +70,7 @@ use super::split::standin::Link;
 use super::sys::allocator;
 use super::sys::cpu_features;
 use super::sys::file_user::FileUser;
+use super::sys::limits;
 use super::sys::memory_map::Means;
 use super::sys::restrained::{OVER_OBJECTS, Restrained};
 use super::sys::rounds::{self, Counter};
@@ -163,6 +165,8 @@ pub fn restore(
     pids::check(nodes, &image.graph, &processes, context.user.is_some())?;
     let foreign = foreign_vdso(image, &processes, context)?;
     check_features(image, &processes, context)?;
+    limits::raise_own(context.user.is_none())?;
+    room::check(&processes)?;
     let files = {
         let networks = namespaces::make_networks(context)?;
         let _acting = act_as_user(context)?;

@@ -18,6 +18,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{
     Credentials, NamespaceContent, OwnNamespace, Pid, ProcessImage, TIME_OF_CHILDREN,
 };
+use super::super::names;
 use super::super::objects::RestoreContext;
 use super::super::sys::related::GET_PARENT;
 use super::super::trace::Remote;
@@ -265,7 +266,7 @@ fn enter_directory(remote: &mut Remote<'_>, image: &ProcessImage) -> Result<()> 
         return Ok(());
     }
     let at = remote.scratch_data()?;
-    remote.memory().write(at, format!("{path}\0").as_bytes())?;
+    remote.memory().write(at, &[&*names::bytes(path), &[0]].concat())?;
     let entered = remote.call("chdir", libc::SYS_chdir, &[at]);
     entered.map(drop).map_err(|error| EngineError::Unfit {
         what: format!("process {}: its directory {path} cannot be entered: {error}", image.pid),

@@ -16,7 +16,7 @@ use super::super::arch::words::{WORD, to_words};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, Pid, ProcessImage};
 use super::super::objects::{
-    Object, ProcessDescriptor, ProcessFile, RestoreContext, reopen, wire_late,
+    INIT, Object, ProcessDescriptor, ProcessFile, RestoreContext, reopen, wire_late,
 };
 use super::super::sys::pidfd::PidFd;
 use super::super::trace::Remote;
@@ -47,6 +47,8 @@ pub fn open_all(
         let made = match &file.object {
             _ if !context.needs(id) => continue,
             Object::ProcessDescriptor(descriptor) => match descriptor.pid {
+                // This process.
+                Some(INIT) => descriptor.open(std::process::id() as i32, file.flags)?,
                 Some(pid) => descriptor.open(here(numbers, pid)?, file.flags)?,
                 None => {
                     of_ended.push((id, file.flags, descriptor));

@@ -9,6 +9,7 @@ use super::super::graph::{
     IntervalTimer, PendingSignal, Pid, ThreadImage, from_hex, from_sparse_hex,
 };
 use super::super::job_init::world::wants_numbers;
+use super::super::names;
 use super::super::sys::rounds::Counter;
 use super::super::sys::trial::Call;
 use super::super::sys::{abi, schedule};
@@ -347,7 +348,7 @@ pub fn furnish(
     // stack_t: ss_sp, ss_flags, ss_size. A thread without one must not keep the restorer's.
     let flags = if stack.size > 0 { stack.flags & !ON_STACK } else { DISABLE };
     remote.memory().write(at, &to_words(&[stack.base, u64::from(flags as u32), stack.size]))?;
-    let mut name = thread.comm.clone().into_bytes();
+    let mut name = names::bytes(&thread.comm).into_owned();
     name.truncate(15);
     name.push(0);
     remote.memory().write(at + 64, &name)?;

@@ -39,7 +39,7 @@ use crate::job_init::{
     Report, Task, UserOrder,
 };
 use crate::objects::{External, StdioRole};
-use crate::proc::{Members, job_number, namespaces_of, read_text};
+use crate::proc::{Members, job_number, namespaces_of, read_text, stat_of};
 use crate::restore::{Past, VDSO_VARIABLE};
 use crate::sys::memory_map::{self, Means};
 use crate::sys::signals;
@@ -361,8 +361,7 @@ impl Job {
     }
 
     fn root_lives(&self) -> bool {
-        let state = |pid| procfs::process::Process::new(pid).and_then(|process| process.stat());
-        let root = self.root_on_this_machine().and_then(|pid| state(pid).ok());
+        let root = self.root_on_this_machine().and_then(|pid| stat_of(pid).ok());
         root.is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use protocol::agent::ExitKind;
 
+use super::super::proc::stat_of;
 use super::pidfd::PidFd;
 use super::reap::exit_kind;
 
@@ -40,8 +41,7 @@ pub fn status(process: &PidFd) -> Option<ExitKind> {
 
 /// What /proc shows to those who may look into it (proc_pid_stat(5), exit_code).
 fn of_zombie(process: &PidFd) -> Option<i32> {
-    let stat = procfs::process::Process::new(process.pid()).and_then(|process| process.stat());
-    let stat = stat.ok().filter(|stat| stat.state == 'Z')?;
+    let stat = stat_of(process.pid()).ok().filter(|stat| stat.state == 'Z')?;
     // It is not another one's of the same number as long as nobody has waited for it.
     process.signal(0).ok()?;
     stat.exit_code

@@ -109,6 +109,69 @@ pub fn set_resource_limit(pid: i32, limit: &ResourceLimit) -> nix::Result<()> {
     Errno::result(answer).map(drop)
 }
 
+/// What mapping memory and making processes may be refused by.
+pub const IN_THE_WAY: [Resource; 4] =
+    [Resource::RLIMIT_AS, Resource::RLIMIT_DATA, Resource::RLIMIT_MEMLOCK, Resource::RLIMIT_NPROC];
+
+/// A process that stands still may map more memory, and make more processes, than its program has let it, as far as the caller
+/// may allow that. Its limits are as before when this is dropped.
+#[derive(Debug)]
+pub struct Raised {
+    pid: i32,
+    before: Vec<ResourceLimit>,
+}
+
+impl Raised {
+    /// Raises what is in the way: as far as possible with privilege, else to the hard limits.
+    ///
+    /// # Errors
+    /// Where the process has ended.
+    pub fn begin(pid: i32) -> Result<Self> {
+        let mut raised = Self { pid, before: Vec::new() };
+        for limit in resource_limits(pid)? {
+            if raise(pid, &limit, true) {
+                raised.before.push(limit);
+            }
+        }
+        Ok(raised)
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        for limit in &self.before {
+            // A soft limit at most as high as the hard one, and a lower hard one, are nobody's privilege: only the process's end
+            // can make it fail.
+            let _ = set_resource_limit(self.pid, limit);
+        }
+    }
+}
+
+/// Raises one limit of a process (0: of this one), if it is of those that are in the way; whether it has changed.
+/// `above`: also its hard limit, where that is allowed.
+fn raise(pid: i32, limit: &ResourceLimit, above: bool) -> bool {
+    let in_the_way = IN_THE_WAY.iter().any(|resource| *resource as u32 == limit.resource);
+    let none = libc::RLIM64_INFINITY;
+    if !in_the_way || limit.soft == none {
+        return false;
+    }
+    let wanted = |most: u64| ResourceLimit { soft: most, hard: most, ..*limit };
+    above && limit.hard != none && set_resource_limit(pid, &wanted(none)).is_ok()
+        || limit.soft != limit.hard && set_resource_limit(pid, &wanted(limit.hard)).is_ok()
+}
+
+/// Lets this process, and those that it makes, map memory and make processes as it is allowed to, whatever the soft limits that it has
+/// inherited. `above`: also above the hard ones, where that is allowed.
+///
+/// # Errors
+/// None are known.
+pub fn raise_own(above: bool) -> Result<()> {
+    for limit in resource_limits(0)? {
+        raise(0, &limit, above);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,5 +180,24 @@ mod tests {
     fn both_ways_tell_the_same() {
         let own = std::process::id() as i32;
         assert_eq!(from_proc(own).unwrap(), by_call(own).unwrap());
+    }
+
+    #[test]
+    fn raised_limits_are_given_back() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id() as i32;
+        let resource = Resource::RLIMIT_DATA as u32;
+        let low = ResourceLimit { resource, soft: 1 << 20, hard: 1 << 40 };
+        set_resource_limit(pid, &low).unwrap();
+        let before = resource_limits(pid).unwrap();
+        assert!(before.contains(&low));
+        let raised = Raised::begin(pid).unwrap();
+        let data = |limits: Vec<ResourceLimit>| limits[resource as usize];
+        assert!(data(resource_limits(pid).unwrap()).soft >= low.hard);
+        drop(raised);
+        let after = resource_limits(pid).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(after, before);
     }
 }

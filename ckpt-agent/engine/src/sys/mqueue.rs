@@ -5,6 +5,7 @@
 use std::ffi::{CString, c_long};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use super::super::names;
 use nix::errno::Errno;
 
 /// f_type of a queue's file system (include/uapi/linux/magic.h).
@@ -40,7 +41,7 @@ pub type Message = (u32, Vec<u8>);
 
 /// A queue's name as the system calls take it: without the slash that the C library's functions ask for.
 fn kernel_name(name: &str) -> nix::Result<CString> {
-    CString::new(name.trim_start_matches('/')).map_err(|_| Errno::EINVAL)
+    CString::new(names::bytes(name.trim_start_matches('/'))).map_err(|_| Errno::EINVAL)
 }
 
 /// Opens a queue of this process's IPC namespace; with `O_CREAT` in `flags` it is made with that mode, less the umask, and these

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::super::error::{EngineError, Result};
 use super::super::super::freeze::StoppedProcess;
 use super::super::super::graph::{IdRange, NamespaceContent};
-use super::super::super::proc::read_text;
+use super::super::super::proc::{read_text, status_of};
 use super::memory_files::Maker;
 use super::refuse;
 
@@ -105,8 +105,7 @@ pub(super) fn maker(pid: i32, of_job: bool) -> Result<Maker> {
 }
 
 fn status(pid: i32) -> Result<procfs::process::Status> {
-    let status = procfs::process::Process::new(pid).and_then(|process| process.status());
-    status.map_err(|error| EngineError::odd("/proc/PID/status", error.to_string()))
+    status_of(pid)
 }
 
 /// What is mounted, how often each (proc_pid_mountinfo(5)), without numbers and propagation.

@@ -7,6 +7,7 @@ use std::io::Write;
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{NamespaceContent, TIME_OF_CHILDREN};
+use super::super::super::proc::status_of;
 use super::super::clocks;
 use super::content::file_of;
 use super::{name_of, refuse};
@@ -55,8 +56,7 @@ fn is_fixed(pid: i32) -> Result<bool> {
 /// A copy of a process is its child, which must not be the first one in a namespace: that would fix its clocks. It needs
 /// another one, which it takes a right to make.
 pub(super) fn check_copy(pid: i32) -> Result<()> {
-    let status = procfs::process::Process::new(pid).and_then(|process| process.status());
-    let status = status.map_err(|error| EngineError::odd("/proc/PID/status", error.to_string()))?;
+    let status = status_of(pid)?;
     match status.capeff & ADMIN {
         0 => {
             let what = "has made a time namespace for its children that none is in yet, and has given CAP_SYS_ADMIN up";

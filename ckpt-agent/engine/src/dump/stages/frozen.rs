@@ -228,6 +228,11 @@ impl Frozen {
             stdio: std::mem::take(&mut self.settings.stdio),
             terminal: self.terminal(&nodes, &stats),
             is_adopted: matches!(self.settings.members, Members::Tree(_)),
+            init: match self.settings.members {
+                // To whom orphans fall, as they will to the job's init.
+                Members::Tree(_) => Some(1),
+                _ => Some(self.settings.init),
+            },
             cluster: self.settings.cluster,
             machines: std::mem::take(&mut self.settings.machines),
             relays: std::mem::take(&mut self.settings.relays),
@@ -360,6 +365,8 @@ impl Frozen {
             mappings.retain(Mapping::is_aio);
             aio::check(host_pid, &mappings, &mut context.aio)
                 .map_err(|error| error.of(node.pid, &node.comm))?;
+            let first = statuses.first().ok_or(EngineError::Gone(host_pid))?;
+            process.make_room(first).map_err(|error| error.of(node.pid, &node.comm))?;
             found.push((place, vdso.kernel_entry()?, mappings));
         }
         for (place, entry_point, mappings) in found {

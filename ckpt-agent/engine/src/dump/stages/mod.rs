@@ -1,6 +1,7 @@
 //! The stages of a dump, each a type of its own: what needs a quiet job cannot be called on one
 //! that is merely frozen. Dropping any of them lets the job go on.
 
+mod copies;
 mod frozen;
 mod ipc;
 mod notifications;

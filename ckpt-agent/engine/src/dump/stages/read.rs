@@ -20,6 +20,7 @@ use crate::dump::attributes;
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
 use crate::dump::cut_short;
+use crate::dump::hidden;
 use crate::dump::inside;
 use crate::dump::login_of;
 use crate::dump::pages::Pagemap;
@@ -29,13 +30,14 @@ use crate::dump::rings;
 use crate::dump::sandbox::{self, Sandboxes};
 use crate::dump::shared;
 use crate::dump::snapshot_process::SnapshotProcess;
-use crate::dump::snapshot_processes::{Reading, make_snapshot_processes};
+use crate::dump::snapshot_processes::Reading;
 use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::{
     Clocks, Descriptor, GRAPH_VERSION, IpcObjects, MappedFile, ProcessAttributes, ProcessImage,
 };
 use crate::inodes::segments;
+use crate::names;
 use crate::proc::{Mapping, around, read_maps, read_smaps, read_text, root_directory};
 use crate::restore::Identity;
 use crate::trace::{ProcessMemory, Remote, Vdso};
@@ -122,13 +124,7 @@ impl Quiesced {
             copying.record("bytes", copied.load(Ordering::Relaxed).saturating_sub(before));
         }
         self.track_writes(processes, &mut readings, page)?;
-        // A copy would be seen in a PID namespace of the job's own: there the process itself is read, which stands as long.
-        let snapshot_processes = match self.namespaces.has_pids() {
-            true => Vec::new(),
-            false => {
-                make_snapshot_processes(processes, &readings, &self.context, &self.namespaces)?
-            }
-        };
+        let snapshot_processes = self.copy_processes(processes, &readings)?;
         let of_job = self.frozen.of_job(&self.nodes);
         let mut dumps = Vec::with_capacity(processes.len());
         for (place, (process, reading)) in processes.iter_mut().zip(readings).enumerate() {
@@ -155,6 +151,8 @@ impl Quiesced {
         let statuses = process::statuses(process, node.pid, &node.comm)?;
         let sandboxes = sandbox::suspend(process, &statuses, self.frozen.filters)
             .map_err(|error| error.of(node.pid, &node.comm))?;
+        let first = statuses.first().ok_or(EngineError::Gone(host_pid))?;
+        process.make_room(first).map_err(|error| error.of(node.pid, &node.comm))?;
         let mut mappings = read_maps(host_pid)?;
         if let Some(places) = &self.context.places {
             let placed = places.place_mappings(host_pid, &mut mappings);
@@ -168,6 +166,7 @@ impl Quiesced {
             .and_then(|()| {
                 known.iter().try_for_each(|smaps| check_huge(host_pid, smaps, &self.context))
             })
+            .and_then(|()| hidden::check(host_pid, &mappings, &self.context))
             .and_then(|()| self.check_watches(host_pid, known))
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let timers = posix_timers::listed(host_pid, statuses.len())
@@ -439,7 +438,7 @@ impl Quiesced {
         let link = |name: &str| {
             let path = format!("/proc/{host_pid}/{name}");
             std::fs::read_link(&path)
-                .map(|target| target.to_string_lossy().into_owned())
+                .map(names::text)
                 .map_err(|error| EngineError::system("readlink", path, error))
         };
         let descriptors: Vec<Descriptor> =

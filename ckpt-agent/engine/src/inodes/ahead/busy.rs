@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::leases::Leased;
+use super::super::super::names;
 use super::super::super::proc::{Members, read_maps, read_text, shown_by, thread_numbers};
 use super::super::super::sys::kcmp::{Resource, share};
 use super::Key;
@@ -94,7 +95,7 @@ impl Busy {
                 self.leased.add(key.1, &info.unwrap_or_default());
             }
             if wanted(key) {
-                self.seen.insert(key, path.to_string_lossy().into_owned());
+                self.seen.insert(key, names::text(path));
             }
         }
         Ok(())

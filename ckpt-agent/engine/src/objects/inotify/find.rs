@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::super::super::error::Result;
+use super::super::super::names;
 use super::super::super::proc::mounts::Mount;
 use super::super::super::proc::read_text;
 use super::super::super::sys::inotify::open_by_handle;
@@ -54,8 +55,7 @@ pub(in super::super) fn paths(
         let _acting = context.act_as_user()?;
         search(all, &mut found, roots(host_pid, context));
     }
-    let text = |path: PathBuf| path.into_os_string().into_string().ok();
-    Ok(found.into_iter().map(|path| path.and_then(text)).collect())
+    Ok(found.into_iter().map(|path| path.map(names::text)).collect())
 }
 
 /// Files that a process has open and that have lost all their names: their numbers and those of their devices.

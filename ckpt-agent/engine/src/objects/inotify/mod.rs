@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::FileId;
+use super::super::names;
 use super::super::sys::inotify;
 use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved, reopen};
 use find::Searched;
@@ -177,7 +178,7 @@ pub fn watch_again(all: &[Saved<'_, Inotify>], context: &mut RestoreContext<'_>)
                 continue;
             }
             let target =
-                open(watch.path.as_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW, Mode::empty());
+                open(&*names::path(&watch.path), OFlag::O_PATH | OFlag::O_NOFOLLOW, Mode::empty());
             match target {
                 Ok(target) => set(instance.as_fd(), target.as_fd(), watch)?,
                 Err(errno) if context.force => context.warn(format!(

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::super::error::{Refusal, Result};
 use super::super::super::graph::FileId;
+use super::super::super::names;
 use super::super::DumpContext;
 use super::Ring;
 
@@ -56,7 +57,7 @@ fn names(holders: &[i32], context: &DumpContext) -> Result<Names> {
             let path = format!("/proc/{pid}/fd/{fd}");
             // One that is gone is none that is looked for.
             let Ok(link) = std::fs::read_link(&path) else { continue };
-            for name in told(&link.to_string_lossy()).into_iter().flatten() {
+            for name in told(&names::text(link)).into_iter().flatten() {
                 names.entry(name).or_default().insert(*file);
             }
         }

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{FileId, Graph, Pid};
+use super::super::super::proc::read_text;
 use super::super::super::sys::tty;
 use super::super::Object;
 use super::{DumpContext, Side};
@@ -77,7 +78,7 @@ fn job_number(number: i32, field: &str, context: &DumpContext) -> Option<Pid> {
         return Some(*pid);
     }
     context.pids.keys().find_map(|host_pid| {
-        let status = std::fs::read_to_string(format!("/proc/{host_pid}/status")).ok()?;
+        let status = read_text(&format!("/proc/{host_pid}/status")).ok()??;
         let line = status.lines().find_map(|line| line.strip_prefix(field))?;
         let numbers: Vec<i32> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();
         (numbers.first() == Some(&number)).then(|| numbers.last().copied()).flatten()

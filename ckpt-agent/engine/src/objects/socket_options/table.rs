@@ -352,7 +352,7 @@ pub(super) const KNOWN: &[Known] = &[
         "v6_router_alert_isolate",
         libc::IPPROTO_IPV6,
         uapi::IPV6_ROUTER_ALERT_ISOLATE,
-        Of::RawV6,
+        Of::V6,
         Moment::Made,
     ),
     int("v6_checksum", uapi::SOL_RAW, uapi::IPV6_CHECKSUM, Of::RawV6, Moment::Made),

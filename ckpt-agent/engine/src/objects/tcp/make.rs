@@ -335,7 +335,6 @@ pub(super) fn client(
     };
     // A port in TIME_WAIT can be had again in the way in which it was had before, and not at once.
     let ways = [connect_bound, connect_at_port];
-    let began = Instant::now();
     loop {
         let mut later = false;
         for way in ways {
@@ -347,7 +346,13 @@ pub(super) fn client(
             }
         }
         // In a cluster most addresses are another machine's, and no port is worth a wait.
-        if !later || context.cluster || began.elapsed() > PORT_LIMIT {
+        if !later || context.cluster {
+            break;
+        }
+        // All have ended with the old job, so that one wait will do for all. On other addresses than the loopback's they keep
+        // their ports for a minute.
+        let until = *context.ports_until.get_or_insert_with(|| Instant::now() + PORT_LIMIT);
+        if Instant::now() > until {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -358,11 +363,20 @@ pub(super) fn client(
         return Ok(socket);
     }
     let now = socket.local_addr().ok().and_then(|now| now.as_socket());
-    context.warn(format!(
-        "address {at} can't be had: the connection comes from {} now",
-        now.map_or_else(|| "another port".to_owned(), |now| now.to_string())
-    ));
+    context.other_ports.push((at, now));
     Ok(socket)
+}
+
+/// Tells which connections come from other addresses now.
+pub(super) fn warn_of_ports(context: &mut RestoreContext) {
+    let others = std::mem::take(&mut context.other_ports);
+    let Some((at, now)) = others.first() else { return };
+    let now = now.map_or_else(|| "another port".to_owned(), |now| now.to_string());
+    let more = match others.len() {
+        1 => String::new(),
+        all => format!(", and {} more come from other ports, too", all - 1),
+    };
+    context.warn(format!("address {at} can't be had: the connection comes from {now} now{more}"));
 }
 
 fn connect_from(socket: Socket, target: &SockAddr) -> Result<Socket> {

@@ -65,6 +65,7 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
         };
         made.insert(saved.id, socket);
     }
+    make::warn_of_ports(context);
     // The agents have filled what they hand over, and shut down its sending side.
     let own: Vec<&Saved<'_, TcpSocket>> =
         all.iter().filter(|saved| !handed_over.contains(&saved.id)).collect();

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
+use super::super::super::names;
 use super::super::super::sys::network;
 use super::super::aside::Aside;
 use super::super::reopen;
@@ -46,8 +47,8 @@ impl Bound {
             let aside = Aside::of(&path)?;
             let file = match &name.moved {
                 Some(to) => {
-                    make_parent(Path::new(to))?;
-                    bind_moved(socket, name, &path, Path::new(to))
+                    make_parent(&names::path(to))?;
+                    bind_moved(socket, name, &path, &names::path(to))
                 }
                 None => bind_unlinked(socket, name, &path),
             };
@@ -95,7 +96,7 @@ fn path_of(name: &Name) -> Option<PathBuf> {
         return None;
     }
     let path = Path::new(OsStr::from_bytes(&name.bytes));
-    Some(name.directory.as_ref().map_or_else(|| path.to_owned(), |at| Path::new(at).join(path)))
+    Some(name.directory.as_ref().map_or_else(|| path.to_owned(), |at| names::path(at).join(path)))
 }
 
 /// Does something with a name as it was given, from the directory that it is relative to.
@@ -103,7 +104,7 @@ pub(super) fn in_directory<T>(name: &Name, act: impl FnOnce(&SockAddr) -> T) -> 
     let address = network::unix_address(&name.bytes).map_err(|error| system("name", error))?;
     let Some(directory) = &name.directory else { return Ok(act(&address)) };
     let here = std::env::current_dir().map_err(|error| system("getcwd for", error))?;
-    std::env::set_current_dir(directory)
+    std::env::set_current_dir(names::path(directory))
         .map_err(|error| EngineError::system("chdir to", directory.clone(), error))?;
     let done = act(&address);
     std::env::set_current_dir(&here)
@@ -136,7 +137,7 @@ fn bind_in(folder: &Path, path: &Path, socket: &Socket) -> std::io::Result<()> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(folder.join(parent))?;
     }
-    let directory = folder.to_str().map(str::to_owned);
+    let directory = Some(names::text(folder));
     let bytes = path.as_os_str().as_bytes().to_vec();
     let name = Name { bytes, directory, ..Name::default() };
     in_directory(&name, |address| socket.bind(address)).map_err(std::io::Error::other)?
@@ -173,8 +174,8 @@ fn bind_unlinked(socket: &Socket, name: &Name, path: &Path) -> Result<File> {
 
 /// Binds to a free path, and renames the file.
 fn bind_moved(socket: &Socket, name: &Name, path: &Path, to: &Path) -> Result<File> {
-    if let (Some(folder), Some(file)) = (to.parent().and_then(Path::to_str), to.file_name()) {
-        let (bytes, directory) = (file.as_bytes().to_vec(), Some(folder.to_owned()));
+    if let (Some(folder), Some(file)) = (to.parent(), to.file_name()) {
+        let (bytes, directory) = (file.as_bytes().to_vec(), Some(names::text(folder)));
         make_room(socket, &Name { bytes, directory, ..Name::default() }, to)?;
     }
     bind_now(socket, name)?;

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirEntryExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use super::super::super::names;
 use super::super::Probe;
 use super::super::other_name::MOST_NAMES;
 use super::{DumpContext, Name};
@@ -37,7 +38,7 @@ pub(super) fn moved(bound: &Path, inode: u32, probe: &Probe) -> Option<(String, 
         let meta = std::fs::symlink_metadata(path).ok()?;
         let path = Path::new("/").join(path.strip_prefix(&root).ok()?);
         let same = meta.file_type().is_socket() && meta.ino() as u32 == inode;
-        same.then_some((path.to_str()?.to_owned(), meta))
+        same.then(|| (names::text(&path), meta))
     };
     let told = told(probe).and_then(|file| is_own(&root.join(file.strip_prefix("/").ok()?)));
     let beside = || {

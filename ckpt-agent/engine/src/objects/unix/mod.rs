@@ -5,6 +5,7 @@
 //! listen(2), which the process does once more at its restore.
 
 mod bound;
+mod closed_clients;
 mod folder;
 mod made_by;
 mod peers;
@@ -27,11 +28,13 @@ use socket2::{SockAddr, SockRef};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId, Pid, RelayEnd};
+use super::super::names;
 use super::super::proc::root_directory;
 use super::super::sys::{abi, network, sockopt};
 use super::shown::Shown;
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
+use closed_clients::ClosedClient;
 
 /// Options of Unix sockets.
 const KIND: Kind = Kind { family: libc::AF_UNIX, protocol: 0 };
@@ -116,6 +119,9 @@ pub enum UnixLink {
         /// Who has called it, if that process still has the socket.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Pid>,
+        /// Connections in its queue whose clients have closed: then all are such.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        closed: Vec<ClosedClient>,
     },
     /// A socket of the job; of a datagram socket, maybe one way only.
     Socket {
@@ -241,7 +247,7 @@ impl ObjectKind for UnixSocket {
             // Completed by `finish`; the backlog by the kernel's list of sockets.
             link: match option(libc::SO_ACCEPTCONN)? {
                 0 => UnixLink::None,
-                _ => UnixLink::Listening { backlog: 0, by: None },
+                _ => UnixLink::Listening { backlog: 0, by: None, closed: Vec::new() },
             },
             options: SocketOptions::read(&probe.copy, KIND)?,
             received: Vec::new(),
@@ -305,7 +311,7 @@ fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
     }
     if Path::new(OsStr::from_bytes(&name.bytes)).is_relative() {
         let directory = std::fs::read_link(format!("/proc/{}/cwd", probe.host_pid)).ok();
-        name.directory = directory.and_then(|directory| directory.to_str().map(str::to_owned));
+        name.directory = directory.map(names::text);
     }
     let path = seen(&name, probe);
     name.folder_gone = path.parent().is_some_and(|folder| {
@@ -330,7 +336,7 @@ fn at_path(name: &Name, probe: &Probe) -> Option<Metadata> {
 fn seen(name: &Name, probe: &Probe) -> PathBuf {
     let path = Path::new(OsStr::from_bytes(&name.bytes));
     let path =
-        name.directory.as_ref().map_or_else(|| path.to_owned(), |at| Path::new(at).join(path));
+        name.directory.as_ref().map_or_else(|| path.to_owned(), |at| names::path(at).join(path));
     match path.strip_prefix("/") {
         Ok(below) => Path::new(&format!("/proc/{}/root", probe.host_pid)).join(below),
         Err(_) => Path::new(&format!("/proc/{}/cwd", probe.host_pid)).join(path),
@@ -381,7 +387,7 @@ impl Name {
             return;
         }
         if let Some(folder) = folder::of(self, own, probe, context) {
-            self.directory = folder.to_str().map(str::to_owned);
+            self.directory = Some(names::text(folder));
             if let Some(meta) = at_path(self, probe) {
                 self.exists = true;
                 self.owner = Some(owner(&meta));

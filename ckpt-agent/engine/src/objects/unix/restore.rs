@@ -17,7 +17,10 @@ use super::super::socket_options::{Moment, SO_BUF_LOCK, set_send_buffer};
 use super::bound::Bound;
 use super::made_by::{by, two_by};
 use super::senders::{self, Sent};
-use super::{KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, system};
+use super::{
+    KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, closed_clients,
+    system,
+};
 
 /// Sent at once on a stream.
 const PIECE: usize = 32 * 1024;
@@ -37,6 +40,7 @@ pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContex
     work.standing()?;
     work.pairs()?;
     work.waiting()?;
+    work.closed_clients(context)?;
     work.fill(context)?;
     work.connect_datagrams(context)?;
     work.close()?;
@@ -50,7 +54,8 @@ pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContex
             return Err(EngineError::Damaged(format!("Unix socket {} has no end", saved.id.0)));
         };
         let options = &saved.object.options;
-        let mut failed = options.apply(&fd, KIND, Moment::Made);
+        let mut failed = options.apply(&fd, KIND, Moment::BeforeBind);
+        failed.extend(options.apply(&fd, KIND, Moment::Made));
         failed.extend(options.apply(&fd, KIND, Moment::Last));
         options.apply_buffers(&fd);
         options.apply_buffer_lock(&fd);
@@ -281,6 +286,26 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// Connections not yet accepted whose clients have closed.
+    fn closed_clients(&self, context: &mut RestoreContext) -> Result<()> {
+        for socket in self.by_id.values() {
+            let UnixLink::Listening { closed, .. } = &socket.link else { continue };
+            for left in closed {
+                let Some(name) = &socket.name else {
+                    return Err(EngineError::Damaged("clients of a socket without a name".into()));
+                };
+                let client = new_socket(socket.variety, name.network)?;
+                client.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
+                self.bound
+                    .reach(name, |address| by(left.by, || client.connect(address)))?
+                    .map_err(|error| system("connect", error))?;
+                let bytes = left.sent.map_or(Ok(Vec::new()), |sent| context.blob(sent))?;
+                closed_clients::send(&client, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     fn fill(&self, context: &mut RestoreContext) -> Result<()> {
         for (&id, &socket) in &self.by_id {
             if let Some(fd) = self.made.get(&id).filter(|_| !socket.received.is_empty()) {
@@ -497,14 +522,14 @@ fn socket_type(kind: UnixKind) -> Type {
 }
 
 /// A socket of a network of the job's own, or of the job's: an abstract name is reached from within one alone.
-fn new_socket(kind: UnixKind, network: Option<u32>) -> Result<Socket> {
+pub(super) fn new_socket(kind: UnixKind, network: Option<u32>) -> Result<Socket> {
     let make = || network::socket(Domain::UNIX, socket_type(kind), None);
     let made = network::within(network, make);
     made.map_err(|error| system("make", error))
 }
 
 /// ObjectKind for what is to be queued; the recorded sizes follow.
-fn grow(sender: &OwnedFd, bytes: i32) {
+pub(super) fn grow(sender: &OwnedFd, bytes: i32) {
     set_send_buffer(sender, bytes);
     // A size set here is not the program's choice.
     let _ = sockopt::set_int(sender, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
@@ -541,7 +566,7 @@ fn send_as(process: Option<Pid>, through: &OwnedFd, bytes: &[u8], files: &[RawFd
         .map_err(|error| system("send on", error))
 }
 
-fn send_now(through: &OwnedFd, mut bytes: &[u8], mut files: &[RawFd]) -> Result<()> {
+pub(super) fn send_now(through: &OwnedFd, mut bytes: &[u8], mut files: &[RawFd]) -> Result<()> {
     loop {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let rights = [ControlMessage::ScmRights(files)];
