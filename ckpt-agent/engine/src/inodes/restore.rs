@@ -11,7 +11,7 @@ use nix::sys::stat::{FileStat, Mode};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{CarriedInode, InodeId, Origin};
-use super::super::objects::{RestoreContext, paths, reopen};
+use super::super::objects::{RestoreContext, in_place, paths, reopen};
 use super::super::sys::abi;
 use super::super::sys::file_user::FileUser;
 use super::super::sys::memfd;
@@ -335,10 +335,9 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
         }
     }
     if let Some(there) = itself(path, inode) {
-        nix::unistd::ftruncate(&there, 0)
-            .map_err(|errno| EngineError::system("truncate", path, errno))?;
-        context.copy_blob(inode.content, there.as_fd())?;
-        return Ok(there);
+        let there = File::from(there);
+        in_place::make_same(&there, path, (inode.content, inode.size), context)?;
+        return Ok(there.into());
     }
     make_parents(path)?;
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_CREAT | OFlag::O_EXCL;

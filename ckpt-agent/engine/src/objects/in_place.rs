@@ -247,17 +247,12 @@ fn put_back_one(file: &ByPath, content: &InPlace, context: &mut RestoreContext) 
         return Err(unfit(ErrorKind::InvalidInput.into()));
     }
     let length = context.graph.blobs.get(content.blob.0 as usize).map_or(0, |blob| blob.length);
-    let changed =
-        rewrite(&opened, content.blob, length.min(found.size()), context).map_err(|error| {
-            match error {
-                Rewrite::Engine(error) => error,
-                Rewrite::System(error) => failed(error),
-            }
-        })?;
+    let changed = rewrite(&opened, content.blob, length.min(found.size()), context)
+        .map_err(|error| error.of(path))?;
     if found.size() > length && !changed {
         // It has only grown: what has come since is kept.
         file.cut(found.size(), context)?;
-    } else {
+    } else if found.size() != length {
         opened.set_len(length).map_err(failed)?;
     }
     if new {
@@ -272,9 +267,40 @@ fn put_back_one(file: &ByPath, content: &InPlace, context: &mut RestoreContext) 
     Ok(changed || new)
 }
 
+/// Gives a file the content of a blob of this `length`. Others may have it open, or mapped: what is the same is not written,
+/// and the file is never shorter than it was or is to be.
+///
+/// # Errors
+/// [`EngineError::Damaged`]; failed system calls.
+pub fn make_same(
+    file: &File,
+    path: &str,
+    (blob, length): (BlobId, u64),
+    context: &RestoreContext,
+) -> Result<()> {
+    let failed = |error: io::Error| EngineError::system("write", path, error);
+    let size = file.metadata().map_err(failed)?.size();
+    if size < length {
+        file.set_len(length).map_err(failed)?;
+    }
+    rewrite(file, blob, length.min(size), context).map_err(|error| error.of(path))?;
+    // Even to the same length ftruncate(2) would count as a change.
+    if size > length { file.set_len(length).map_err(failed) } else { Ok(()) }
+}
+
 enum Rewrite {
     Engine(EngineError),
     System(io::Error),
+}
+
+impl Rewrite {
+    /// As the error that it is for the file at this path.
+    fn of(self, path: &str) -> EngineError {
+        match self {
+            Self::Engine(error) => error,
+            Self::System(error) => EngineError::system("write", path, error),
+        }
+    }
 }
 
 /// Writes what differs. Whether anything did within the first `common` bytes, which both have.
@@ -313,7 +339,10 @@ fn write_span(file: &File, offset: u64, bytes: &[u8], common: u64) -> io::Result
         let same = file.read_exact_at(there, at).is_ok() && there == piece;
         if !same {
             changed |= at < common;
-            file.write_all_at(piece, at)?;
+            match piece.iter().all(|byte| *byte == 0) {
+                true => punch(file, at, piece.len())?,
+                false => file.write_all_at(piece, at)?,
+            }
         }
     }
     Ok(changed)
