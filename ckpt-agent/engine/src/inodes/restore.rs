@@ -11,7 +11,7 @@ use nix::sys::stat::{FileStat, Mode};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{CarriedInode, InodeId, Origin};
-use super::super::objects::{RestoreContext, in_place, paths, reopen};
+use super::super::objects::{RestoreContext, paths, reopen};
 use super::super::sys::abi;
 use super::super::sys::file_user::FileUser;
 use super::super::sys::memfd;
@@ -19,6 +19,7 @@ use super::super::sys::memory_map;
 use super::super::sys::stat::{identity, is_same_file, modified_ns, time};
 use super::ahead::keeps_true_times;
 use super::comparison::Comparison;
+use super::rewriting::make_same;
 use super::{ANONYMOUS_NAME, extended, huge, segments};
 
 /// include/uapi/linux/fcntl.h, since Linux 6.3.
@@ -336,7 +337,7 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
     }
     if let Some(there) = itself(path, inode) {
         let there = File::from(there);
-        in_place::make_same(&there, path, (inode.content, inode.size), context)?;
+        make_same(&there, path, (inode.content, inode.size), context)?;
         return Ok(there.into());
     }
     make_parents(path)?;

@@ -63,8 +63,14 @@ impl Probe {
         let stat = nix::sys::stat::fstat(&copy)
             .map_err(|errno| EngineError::system("fstat", what(), errno))?;
         let path = format!("/proc/{host_pid}/fd/{fd}");
-        let link = std::fs::read_link(&path)
-            .map_err(|error| EngineError::system("readlink", path, error))?;
+        let link = std::fs::read_link(&path).map_err(|error| match error.raw_os_error() {
+            // No call takes such a path (PATH_MAX), and /proc does not tell it.
+            Some(libc::ENAMETOOLONG) => EngineError::from(Refusal::new(
+                "a file whose path has more than 4095 bytes",
+                "close it while checkpoints are taken, or have it nearer to the root",
+            )),
+            _ => EngineError::system("readlink", path, error),
+        })?;
         // A path that is no UTF-8 could not be written into graph.json and opened again.
         let link = link.into_os_string().into_string().map_err(|link| {
             Refusal::new(
