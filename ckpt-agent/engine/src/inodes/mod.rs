@@ -10,6 +10,7 @@ mod free_memory;
 mod huge;
 mod pieces;
 mod restore;
+mod rewriting;
 pub(super) mod room;
 pub mod segments;
 
@@ -18,6 +19,7 @@ pub use content::read as read_content;
 pub use extended::{put as put_attributes, take as take_attributes};
 pub(super) use pieces::in_pieces;
 pub use restore::{KEPT_MODE, make_parents, restore_all, seal_all};
+pub use rewriting::rewrite;
 
 use std::os::fd::BorrowedFd;
 

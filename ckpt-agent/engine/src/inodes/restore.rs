@@ -20,6 +20,7 @@ use super::super::sys::memory_map;
 use super::super::sys::stat::{identity, is_same_file, modified_ns, time};
 use super::ahead::keeps_true_times;
 use super::comparison::Comparison;
+use super::rewriting::make_same;
 use super::{ANONYMOUS_NAME, extended, huge, segments};
 
 /// include/uapi/linux/fcntl.h, since Linux 6.3.
@@ -341,10 +342,9 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
         }
     }
     if let Some(there) = itself(path, inode) {
-        nix::unistd::ftruncate(&there, 0)
-            .map_err(|errno| EngineError::system("truncate", path, errno))?;
-        context.copy_blob(inode.content, there.as_fd())?;
-        return Ok(there);
+        let there = File::from(there);
+        make_same(&there, path, (inode.content, inode.size), context)?;
+        return Ok(there.into());
     }
     make_parents(path)?;
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_CREAT | OFlag::O_EXCL;

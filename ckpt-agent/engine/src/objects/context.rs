@@ -341,6 +341,15 @@ pub trait BlobSource {
     ) -> Result<()>;
 }
 
+/// A removed directory that is so again. It gets its mode last: that may forbid what opens and enters it.
+#[derive(Debug)]
+pub struct Remade {
+    /// O_PATH.
+    pub folder: OwnedFd,
+    /// Permission bits, and those of the group and of restricted deletion (sticky).
+    pub mode: u32,
+}
+
 /// A removed directory: the path that it had, and the number of its inode at the checkpoint.
 pub type Removed = (String, u64);
 
@@ -401,7 +410,7 @@ pub struct RestoreContext<'a> {
     /// Network namespaces of the job's own in which sockets were made, by their places.
     pub networks: BTreeMap<u32, OwnedFd>,
     /// Directories that were removed at the checkpoint, and are so again.
-    pub removed: BTreeMap<Removed, OwnedFd>,
+    pub removed: BTreeMap<Removed, Remade>,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }

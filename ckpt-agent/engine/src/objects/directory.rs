@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FchmodatFlags, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
@@ -96,9 +96,16 @@ impl Directory {
     pub fn open(&self, flags: i32, context: &RestoreContext) -> Result<OwnedFd> {
         let made = self.removed().and_then(|key| context.removed.get(&key));
         // Some file systems, such as NFS, open no directory again that is removed.
-        match made.and_then(|made| reopen::reopen(made, flags).ok()) {
+        match made.and_then(|made| reopen::reopen(&made.folder, flags).ok()) {
             Some(fd) => Ok(fd),
-            None => self.make(flags),
+            None => {
+                let fd = self.make(flags)?;
+                if self.deleted {
+                    give_mode(&fd, self.mode)
+                        .map_err(|errno| EngineError::system("fchmodat", &self.path, errno))?;
+                }
+                Ok(fd)
+            }
         }
     }
 
@@ -127,11 +134,11 @@ impl Directory {
         Ok(())
     }
 
+    /// One that is deleted is its maker's alone: its mode comes later.
     fn make(&self, flags: i32) -> Result<OwnedFd> {
         let failed = |errno| EngineError::system("open the directory", &self.path, errno);
-        let mode = Mode::from_bits_truncate(self.mode as libc::mode_t);
         if self.deleted {
-            let make = |path: &str| nix::unistd::mkdir(&*names::path(path), mode);
+            let make = |path: &str| nix::unistd::mkdir(&*names::path(path), Mode::S_IRWXU);
             let (path, ()) = paths::first_free(&self.path, make)
                 .or_else(|_| paths::first_free("/tmp/ckptd-directory", make))
                 .map_err(failed)?;
@@ -143,6 +150,7 @@ impl Directory {
         }
         if self.session && std::fs::symlink_metadata(names::path(&self.path)).is_err() {
             inodes::make_parents(&self.path)?;
+            let mode = Mode::from_bits_truncate(self.mode as libc::mode_t);
             nix::unistd::mkdir(&*names::path(&self.path), mode).map_err(failed)?;
         }
         let fd = reopen::open(&self.path, flags).map_err(|errno| EngineError::Unfit {
@@ -160,15 +168,34 @@ impl Directory {
     }
 }
 
-/// A directory that is removed already, as that of this path was: for a process to stay in, and for descriptions.
+/// Permission bits of a directory that come back; set-user-ID means nothing there.
+const KEPT: u32 = 0o3777;
+
+/// Its mode, on which the umask of whoever restores has no bearing.
+///
+/// # Errors
+/// Failed fchmodat(2).
+pub fn give_mode(folder: &OwnedFd, mode: u32) -> nix::Result<()> {
+    let mode = Mode::from_bits_truncate((mode & KEPT) as libc::mode_t);
+    let link = reopen::magic_link(folder);
+    nix::sys::stat::fchmodat(
+        nix::fcntl::AT_FDCWD,
+        link.as_str(),
+        mode,
+        FchmodatFlags::FollowSymlink,
+    )
+}
+
+/// A directory that is removed already, as that of this path was: for a process to stay in, and for descriptions. It is its
+/// maker's alone.
 ///
 /// # Errors
 /// Failed system calls.
-pub fn removed(path: &str, mode: u32) -> Result<OwnedFd> {
+pub fn removed(path: &str) -> Result<OwnedFd> {
     let directory = Directory {
         path: path.to_owned(),
         position: 0,
-        mode,
+        mode: 0o700,
         deleted: true,
         inode: None,
         times_ns: None,

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 
-use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::fstatfs;
 use serde::{Deserialize, Serialize};
 
@@ -40,9 +39,6 @@ const SHARED: [u64; 13] = [
 ];
 /// What SQLite keeps beside a database, and would play back into one that is older.
 const BESIDE: [&str; 3] = ["-journal", "-wal", "-shm"];
-/// Bytes compared at a time.
-const PIECE: usize = 64 * 1024;
-
 /// The content of a file that is written in place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InPlace {
@@ -249,16 +245,11 @@ fn put_back_one(file: &ByPath, content: &InPlace, context: &mut RestoreContext) 
     }
     let length = context.graph.blobs.get(content.blob.0 as usize).map_or(0, |blob| blob.length);
     let changed =
-        rewrite(&opened, content.blob, length.min(found.size()), context).map_err(|error| {
-            match error {
-                Rewrite::Engine(error) => error,
-                Rewrite::System(error) => failed(error),
-            }
-        })?;
+        inodes::rewrite(&opened, path, (content.blob, length.min(found.size())), context)?;
     if found.size() > length && !changed {
         // It has only grown: what has come since is kept.
         file.cut(found.size(), context)?;
-    } else {
+    } else if found.size() != length {
         opened.set_len(length).map_err(failed)?;
     }
     if new {
@@ -271,79 +262,4 @@ fn put_back_one(file: &ByPath, content: &InPlace, context: &mut RestoreContext) 
     let accessed = time(content.accessed_ns.unwrap_or(file.modified_ns));
     let _ = nix::sys::stat::futimens(&opened, &accessed, &time(file.modified_ns));
     Ok(changed || new)
-}
-
-enum Rewrite {
-    Engine(EngineError),
-    System(io::Error),
-}
-
-/// Writes what differs. Whether anything did within the first `common` bytes, which both have.
-fn rewrite(
-    file: &File,
-    blob: BlobId,
-    common: u64,
-    context: &RestoreContext,
-) -> std::result::Result<bool, Rewrite> {
-    let (mut at, mut changed, mut trouble) = (0, false, None);
-    let spans = context.for_each_span(blob, |offset, bytes| {
-        let mut step = || -> io::Result<()> {
-            changed |= clear(file, at, offset.min(common))?;
-            changed |= write_span(file, offset, bytes, common)?;
-            Ok(())
-        };
-        if trouble.is_none() {
-            trouble = step().err();
-        }
-        at = offset + bytes.len() as u64;
-        Ok(())
-    });
-    spans.map_err(Rewrite::Engine)?;
-    match trouble {
-        Some(error) => Err(Rewrite::System(error)),
-        None => Ok(changed | clear(file, at, common).map_err(Rewrite::System)?),
-    }
-}
-
-fn write_span(file: &File, offset: u64, bytes: &[u8], common: u64) -> io::Result<bool> {
-    let mut changed = false;
-    let mut there = vec![0; PIECE];
-    for (index, piece) in bytes.chunks(PIECE).enumerate() {
-        let at = offset + (index * PIECE) as u64;
-        let there = there.get_mut(..piece.len()).unwrap_or_default();
-        let same = file.read_exact_at(there, at).is_ok() && there == piece;
-        if !same {
-            changed |= at < common;
-            file.write_all_at(piece, at)?;
-        }
-    }
-    Ok(changed)
-}
-
-/// Makes a range zeros that the image has as a hole. Whether it was anything else.
-fn clear(file: &File, start: u64, end: u64) -> io::Result<bool> {
-    let (mut at, mut changed) = (start, false);
-    let mut there = vec![0; PIECE];
-    while at < end {
-        let want = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
-        let there = there.get_mut(..want).unwrap_or_default();
-        file.read_exact_at(there, at)?;
-        if there.iter().any(|byte| *byte != 0) {
-            changed = true;
-            punch(file, at, want)?;
-        }
-        at += want as u64;
-    }
-    Ok(changed)
-}
-
-fn punch(file: &File, at: u64, length: usize) -> io::Result<()> {
-    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-    let (from, count) = (libc::off_t::try_from(at), libc::off_t::try_from(length));
-    if let (Ok(from), Ok(count)) = (from, count) {
-        if fallocate(file.as_fd(), hole, from, count).is_ok() {
-            return Ok(());
-        }
-    }
-    file.write_all_at(&vec![0; length], at)
 }

@@ -42,7 +42,7 @@ pub use console_terminal::{ConsoleTerminal, StrangersTerminal};
 pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, HeldRelay, RestoreContext,
 };
-pub use directory::removed as removed_directory;
+pub use directory::{give_mode, removed as removed_directory};
 pub use epoll::OfSignals;
 pub use io_uring::{MOST_GROUPS, Ring};
 pub use mqueue::{Notification, both_ways};
@@ -52,7 +52,7 @@ pub use probe::{FdInfo, Probe};
 pub use procfile::{ProcessFile, check_device};
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
-pub use removed::make_removed;
+pub use removed::{give_removed_modes, make_removed};
 pub use shown::Shown;
 #[cfg(test)]
 pub(crate) use socket_options::reads_option;

@@ -59,6 +59,11 @@ impl ObjectKind for NetlinkSocket {
             .map_err(|error| EngineError::system("getsockopt", "a netlink socket", error))?;
         // The kernel's messages can't be put back: others may not send in its name. Nor can an error (messages were lost).
         if unread::anything(probe)? {
+            if protocol == libc::NETLINK_ROUTE && !unread::message(probe)? {
+                let what =
+                    "a netlink socket through which mq_notify(3) has a thread begun (SIGEV_THREAD)";
+                return Err(Refusal::new(what, "have the program told by a signal").into());
+            }
             return Err(Refusal::passing(
                 "a netlink socket with messages that are not read yet",
                 "it is taken once the program has read them",

@@ -64,8 +64,14 @@ impl Probe {
         let stat = nix::sys::stat::fstat(&copy)
             .map_err(|errno| EngineError::system("fstat", what(), errno))?;
         let path = format!("/proc/{host_pid}/fd/{fd}");
-        let link = std::fs::read_link(&path)
-            .map_err(|error| EngineError::system("readlink", path, error))?;
+        let link = std::fs::read_link(&path).map_err(|error| match error.raw_os_error() {
+            // No call takes such a path (PATH_MAX), and /proc does not tell it.
+            Some(libc::ENAMETOOLONG) => EngineError::from(Refusal::new(
+                "a file whose path has more than 4095 bytes",
+                "close it while checkpoints are taken, or have it nearer to the root",
+            )),
+            _ => EngineError::system("readlink", path, error),
+        })?;
         let link = names::text(link);
         let root = format!("/proc/{host_pid}/root");
         let shown = link.clone();

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::error::Result;
+use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, ProcessImage};
-use super::context::Removed;
-use super::directory::{Directory, removed};
+use super::context::{Remade, Removed};
+use super::directory::{Directory, give_mode, removed};
 use super::{Object, PathOnly, RestoreContext};
 
 /// Makes the removed directories of these processes and of all descriptions, each once.
@@ -33,13 +33,25 @@ pub fn make_removed<'p>(
     let modes = open.iter().map(|(key, directory)| (key.clone(), directory.mode));
     let wanted: BTreeMap<Removed, u32> = entered.chain(modes).collect();
     for (key, mode) in wanted {
-        let made = context.lift(removed(&key.0, mode)?)?;
+        let folder = context.lift(removed(&key.0)?)?;
         let all = open.iter().filter(|(other, _)| *other == key).map(|(_, directory)| *directory);
         // Of one that is only known by its path no attributes are told.
         if let Some(directory) = all.max_by_key(|directory| directory.attributes.is_some()) {
-            directory.complete(&made, context)?;
+            directory.complete(&folder, context)?;
         }
-        context.removed.insert(key, made);
+        context.removed.insert(key, Remade { folder, mode });
+    }
+    Ok(())
+}
+
+/// Gives all of them their modes, once they are open and entered.
+///
+/// # Errors
+/// Failed fchmodat(2).
+pub fn give_removed_modes(context: &mut RestoreContext) -> Result<()> {
+    for (key, made) in std::mem::take(&mut context.removed) {
+        give_mode(&made.folder, made.mode)
+            .map_err(|errno| EngineError::system("fchmodat", key.0, errno))?;
     }
     Ok(())
 }

@@ -29,6 +29,17 @@ pub(super) fn anything(probe: &Probe) -> Result<bool> {
     Ok(sockopt::received_memory(&probe.copy).map_or(ready, |bytes| bytes > 0))
 }
 
+/// Whether the next call would return a message or an error. Memory alone may be held for what is to come (`netlink_attachskb()`,
+/// mq_notify(3)).
+///
+/// # Errors
+/// Failed poll(2).
+pub(super) fn message(probe: &Probe) -> Result<bool> {
+    poll_one(&probe.copy, libc::POLLIN, Duration::ZERO)
+        .map(|ready| ready & (libc::POLLIN | libc::POLLERR) != 0)
+        .map_err(|error| EngineError::system("poll", "a socket", error))
+}
+
 /// Takes out what a socket has received since it was made.
 ///
 /// # Errors

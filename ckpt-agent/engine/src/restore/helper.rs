@@ -8,7 +8,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use super::super::control_groups;
 use super::super::graph::{Descriptor, FileId, Pid, ProcessState, SignalAction};
 use super::super::names;
-use super::super::objects::{ControllingTerminal, RestoreContext, removed_directory};
+use super::super::objects::{ControllingTerminal, RestoreContext, give_mode, removed_directory};
 use super::super::split::standin::{self, Link};
 use super::super::sys::clone3::Shared;
 use super::super::sys::dup3::dup3;
@@ -132,8 +132,11 @@ impl Preparation<'_> {
         };
         let key = order.removed_inode.map(|inode| (path.clone(), inode));
         match key.and_then(|key| self.context.removed.get(&key)) {
-            Some(made) => nix::unistd::fchdir(made),
-            None => nix::unistd::fchdir(removed_directory(path, mode)?),
+            Some(made) => nix::unistd::fchdir(&made.folder),
+            None => {
+                let folder = removed_directory(path)?;
+                nix::unistd::fchdir(&folder).and_then(|()| give_mode(&folder, mode))
+            }
         }
         .map_err(HelperError::system(what))
     }

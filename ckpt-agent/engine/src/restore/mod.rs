@@ -62,8 +62,8 @@ use super::job_init::{World, groups_outside};
 use super::late;
 use super::locks;
 use super::objects::{
-    ControllingTerminal, Object, RestoreContext, controlling_terminals, make_removed, quieten,
-    reopen, watch_again,
+    ControllingTerminal, Object, RestoreContext, controlling_terminals, give_removed_modes,
+    make_removed, quieten, reopen, watch_again,
 };
 use super::proc::read_maps;
 use super::split::standin::Link;
@@ -239,9 +239,9 @@ pub fn restore(
     // Whoever watches a file would be told that it is closed.
     drop(files);
     context.drop_inodes();
-    context.removed.clear();
     {
         let _acting = act_as_user(context)?;
+        give_removed_modes(context)?;
         watch_again(&image.graph.files, context)?;
     }
     let told = told::put_all(image, &processes, context, &numbers)?;

@@ -1,7 +1,7 @@
 //! The code that the kernel maps into every process: the vdso (vdso(7)), and on 32-bit ARM a page of signal trampolines.
 
 use super::super::arch::{Architecture, Current};
-use super::super::error::{EngineError, Result};
+use super::super::error::{Refusal, Result};
 use super::super::proc::Mapping;
 use super::{ProcessMemory, find_kernel_entry};
 
@@ -21,7 +21,7 @@ impl Vdso {
     /// Reads it; `mappings` are those of the process.
     ///
     /// # Errors
-    /// [`EngineError::NotUnderstood`] where the process has none; [`EngineError::Gone`].
+    /// A refusal where the process has none; [`EngineError::Gone`].
     pub fn of(pid: i32, mappings: &[Mapping]) -> Result<Self> {
         let read = |name: &str| -> Result<Option<(u64, Vec<u8>)>> {
             let Some(mapping) = mappings.iter().find(|mapping| mapping.name == name) else {
@@ -32,7 +32,11 @@ impl Vdso {
             Ok(Some((mapping.start, bytes)))
         };
         let (entry_at, entry) = read(Current::ENTRY_MAPPING)?.ok_or_else(|| {
-            EngineError::odd(format!("process {pid}"), format!("no {}", Current::ENTRY_MAPPING))
+            let what = format!(
+                "has no {}, whose code makes the calls for a checkpoint",
+                Current::ENTRY_MAPPING
+            );
+            Refusal::new(what, "have the program keep that mapping of the kernel's")
         })?;
         let apart = match Current::ENTRY_MAPPING {
             VDSO => None,

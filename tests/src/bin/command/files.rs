@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ckptd_tests::job::Failure;
+use nix::errno::Errno;
+use nix::fcntl::AT_FDCWD;
+use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 
 use super::stage::{JOB, Running, Stage, expect, own};
 
@@ -211,6 +214,69 @@ pub fn session(stage: &Stage) -> Result<(), Failure> {
     let large = own(fs::read_to_string(&large))?;
     expect(large == "changed", || "what did not travel was touched".to_owned())?;
     stage.expect_gone()
+}
+
+/// A file in a session directory that others use, too: a restart does not write to one that is as it was, and of one that has
+/// changed only what differs.
+pub fn shared(stage: &Stage) -> Result<(), Failure> {
+    let [same, changed] = ["same", "changed"].map(|name| stage.home.join(name));
+    for path in [&same, &changed] {
+        own(fs::write(path, "first\nsecond\n"))?;
+        own(stage.account.give(path))?;
+    }
+    let script = format!(
+        "exec 5<{} 6<{}; read line <&5; read line <&6; echo $line; while [ ! -e go ]; do sleep 0.02; done; cat <&5; cat <&6",
+        same.display(),
+        changed.display()
+    );
+    let run = ["run", "--interval", "0", "--name", JOB, "--", "sh", "-c", &script];
+    let mut running = stage.start(&run)?;
+    stage.until_up(&mut running)?;
+    running.wait_for("first")?;
+    stage.checkpoint()?;
+    running.kill()?;
+    stage.expect_gone()?;
+    own(fs::write(&changed, "FIRST\nsecond\nthird\n"))?;
+    let watch = Changes::of(&same)?;
+    let running = stage.restart(&[])?;
+    own(fs::write(stage.home.join("go"), ""))?;
+    let ended = running.finish()?.expect(0)?;
+    expect(ended.out == "second\nsecond\n", || format!("{ended:?}"))?;
+    for path in [&same, &changed] {
+        let content = own(fs::read_to_string(path))?;
+        expect(content == "first\nsecond\n", || format!("{}: {content:?}", path.display()))?;
+    }
+    let told = watch.map_or(Ok(false), |watch| watch.any())?;
+    expect(!told, || "a file that was as before was written to".to_owned())?;
+    stage.expect_gone()
+}
+
+/// Whether anybody has changed a file.
+struct Changes(Fanotify);
+
+impl Changes {
+    /// From now on; `None`: an ordinary user's suite, which is told of other processes less.
+    fn of(path: &Path) -> Result<Option<Self>, Failure> {
+        let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_NONBLOCK | InitFlags::FAN_CLOEXEC;
+        let watch = match Fanotify::init(flags, EventFFlags::O_RDONLY) {
+            Ok(watch) => watch,
+            Err(Errno::EPERM | Errno::ENOSYS) => return Ok(None),
+            Err(errno) => return Err(Failure(format!("fanotify_init: {errno}"))),
+        };
+        let wanted = MaskFlags::FAN_MODIFY;
+        watch
+            .mark(MarkFlags::FAN_MARK_ADD, wanted, AT_FDCWD, Some(path))
+            .map_err(|errno| Failure(format!("fanotify_mark: {errno}")))?;
+        Ok(Some(Self(watch)))
+    }
+
+    fn any(&self) -> Result<bool, Failure> {
+        match self.0.read_events() {
+            Ok(events) => Ok(!events.is_empty()),
+            Err(Errno::EAGAIN) => Ok(false),
+            Err(errno) => Err(Failure(format!("fanotify: {errno}"))),
+        }
+    }
 }
 
 /// A job's own $TMPDIR goes with the job, and an imported copy of the job does not use it beside the original.

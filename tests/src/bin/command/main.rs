@@ -176,6 +176,7 @@ const CASES: &[(&str, Case)] = &[
     ("huge-pages-private", memory::private_huge_pages_lacking),
     ("huge-files", memory::huge_files_lacking),
     ("session-folder", files::session),
+    ("shared-file", files::shared),
     ("temporary-folder", files::temporary),
     ("terminal-interrupt", terminals::interrupt),
     ("interactive-shell", terminals::interactive_shell),

@@ -325,7 +325,7 @@ impl Frozen {
             process::check_supported(process, node.pid, &node.comm)?;
             let statuses = process::statuses(process, node.pid, &node.comm)?;
             sandbox::suspend(process, &statuses, self.filters).map_err(name)?;
-            let vdso = Vdso::of(host_pid, &read_maps(host_pid)?)?;
+            let vdso = Vdso::of(host_pid, &read_maps(host_pid)?).map_err(name)?;
             self.sleeps.learn(process, &statuses);
             hidden.push((place, vdso.kernel_entry()?));
         }
@@ -361,7 +361,8 @@ impl Frozen {
             sandbox::suspend(process, &statuses, self.filters)
                 .map_err(|error| error.of(node.pid, &node.comm))?;
             let mut mappings = read_maps(host_pid)?;
-            let vdso = Vdso::of(host_pid, &mappings)?;
+            let vdso =
+                Vdso::of(host_pid, &mappings).map_err(|error| error.of(node.pid, &node.comm))?;
             mappings.retain(Mapping::is_aio);
             aio::check(host_pid, &mappings, &mut context.aio)
                 .map_err(|error| error.of(node.pid, &node.comm))?;

@@ -171,7 +171,7 @@ impl Quiesced {
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let timers = posix_timers::listed(host_pid, statuses.len())
             .map_err(|error| error.of(node.pid, &node.comm))?;
-        let vdso = Vdso::of(host_pid, &mappings)?;
+        let vdso = Vdso::of(host_pid, &mappings).map_err(|error| error.of(node.pid, &node.comm))?;
         Ok(Seen { mappings, vdso, statuses, timers, sandboxes })
     }
 

@@ -53,12 +53,17 @@ pub struct Widened {
 
 #[derive(Debug)]
 enum Before {
-    /// SO_RCVBUF and SO_BUF_LOCK.
-    Size(i32, i32),
+    /// SO_RCVBUF, SO_BUF_LOCK and TCP_WINDOW_CLAMP.
+    Size(i32, i32, Option<i32>),
     /// SO_RCVBUF, SO_BUF_LOCK and SO_RCVLOWAT.
     Chosen(i32, i32, i32),
     /// SO_RCVLOWAT.
     LowWater(i32),
+}
+
+/// Whether the kernel takes it as the largest window.
+fn set_clamp(socket: impl AsFd, bytes: i32) -> bool {
+    sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes).is_ok()
 }
 
 impl Widened {
@@ -78,7 +83,13 @@ impl Widened {
         let wanted = size.saturating_add(BACKLOG) / 2;
         if let Ok(lock) = get(SO_BUF_LOCK) {
             if set(libc::SO_RCVBUFFORCE, wanted) {
-                return Ok(Some(Self { socket: copy, before: Before::Size(size, lock) }));
+                // A small size that the program chose has made the largest window small, too: what comes through that
+                // comes too slowly (net/ipv4/tcp_input.c, tcp_measure_rcv_mss).
+                let clamp =
+                    sockopt::get_int(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP).ok();
+                let clamp = clamp.filter(|&clamp| clamp < wanted && set_clamp(&socket, wanted));
+                let before = Before::Size(size, lock, clamp);
+                return Ok(Some(Self { socket: copy, before }));
             }
             // Without privilege: as far as the program itself could have chosen, and then as far as the kernel, which the
             // program's choice keeps from it.
@@ -105,7 +116,10 @@ impl Drop for Widened {
             let _ = sockopt::set_int(&self.socket, libc::SOL_SOCKET, name, value);
         };
         match self.before {
-            Before::Size(size, lock) => {
+            Before::Size(size, lock, clamp) => {
+                if let Some(clamp) = clamp {
+                    set_clamp(&self.socket, clamp);
+                }
                 set_receive_buffer(&self.socket, size);
                 set(SO_BUF_LOCK, lock);
             }
