@@ -541,4 +541,3 @@ fn send_as(process: Option<Pid>, through: &OwnedFd, bytes: &[u8], files: &[RawFd
     by(process, || send_now(through, bytes, files).map_err(std::io::Error::other))
         .map_err(|error| system("send on", error))
 }
-
