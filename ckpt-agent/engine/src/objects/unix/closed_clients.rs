@@ -20,7 +20,7 @@ use super::super::super::graph::{BlobId, Pid};
 use super::super::super::sys::message::receive_rights;
 use super::super::super::sys::network;
 use super::super::super::sys::poll::poll_one;
-use super::restore::{grow, new_socket, send_now};
+use super::own::{grow, new_socket, send_now};
 use super::{DumpContext, Found, UnixKind, UnixSocket, path_bytes, seen, soon, system};
 use crate::objects::reopen;
 

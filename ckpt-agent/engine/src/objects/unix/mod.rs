@@ -8,6 +8,7 @@ mod bound;
 mod closed_clients;
 mod folder;
 mod made_by;
+mod own;
 mod peers;
 mod queue;
 mod restore;

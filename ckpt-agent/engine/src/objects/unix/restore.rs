@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
-use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use socket2::{Domain, MsgHdr, SockRef, Socket, Type};
+use socket2::{Domain, MsgHdr, SockRef, Socket};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{FileId, Pid, RelayEnd};
-use super::super::super::sys::network;
 use super::super::super::sys::sockopt;
-use super::super::socket_options::{Moment, SO_BUF_LOCK, set_send_buffer};
+use super::super::socket_options::Moment;
 use super::bound::Bound;
 use super::made_by::{by, two_by};
+use super::own::{grow, new_socket, send_now, socket_type};
 use super::senders::{self, Sent};
 use super::{
     KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, closed_clients,
@@ -513,28 +511,6 @@ fn same_name(one: &UnixSocket, other: &UnixSocket) -> bool {
     }
 }
 
-fn socket_type(kind: UnixKind) -> Type {
-    match kind {
-        UnixKind::Stream => Type::STREAM,
-        UnixKind::Datagram => Type::DGRAM,
-        UnixKind::Sequence => Type::SEQPACKET,
-    }
-}
-
-/// A socket of a network of the job's own, or of the job's: an abstract name is reached from within one alone.
-pub(super) fn new_socket(kind: UnixKind, network: Option<u32>) -> Result<Socket> {
-    let make = || network::socket(Domain::UNIX, socket_type(kind), None);
-    let made = network::within(network, make);
-    made.map_err(|error| system("make", error))
-}
-
-/// ObjectKind for what is to be queued; the recorded sizes follow.
-pub(super) fn grow(sender: &OwnedFd, bytes: i32) {
-    set_send_buffer(sender, bytes);
-    // A size set here is not the program's choice.
-    let _ = sockopt::set_int(sender, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
-}
-
 /// SCM_RIGHTS as ancillary data.
 fn rights(files: &[RawFd]) -> Vec<u8> {
     if files.is_empty() {
@@ -564,31 +540,4 @@ fn send_as(process: Option<Pid>, through: &OwnedFd, bytes: &[u8], files: &[RawFd
     }
     by(process, || send_now(through, bytes, files).map_err(std::io::Error::other))
         .map_err(|error| system("send on", error))
-}
-
-pub(super) fn send_now(through: &OwnedFd, mut bytes: &[u8], mut files: &[RawFd]) -> Result<()> {
-    loop {
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        let rights = [ControlMessage::ScmRights(files)];
-        let rights = if files.is_empty() { &[][..] } else { &rights[..] };
-        let parts = [IoSlice::new(bytes)];
-        match sendmsg::<()>(through.as_raw_fd(), &parts, rights, flags, None) {
-            Ok(count) => {
-                bytes = bytes.get(count..).unwrap_or_default();
-                files = &[];
-                if bytes.is_empty() {
-                    return Ok(());
-                }
-            }
-            Err(Errno::EINTR) => {}
-            Err(Errno::EAGAIN) => {
-                return Err(EngineError::Unfit {
-                    what: "the queue of a Unix socket does not take the bytes that were in flight"
-                        .into(),
-                    way_out: "raise net.core.wmem_max and net.unix.max_dgram_qlen".into(),
-                });
-            }
-            Err(errno) => return Err(system("send on", errno)),
-        }
-    }
 }
