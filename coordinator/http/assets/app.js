@@ -5,6 +5,7 @@ import { Job } from "./job.js";
 
 const summary = document.getElementById("summary");
 const warning = document.getElementById("alert");
+const attention = document.getElementById("attention");
 const jobsPlace = document.getElementById("jobs");
 const jobs = new Map();
 
@@ -69,6 +70,9 @@ function show(view) {
   const hidden = more > 0 ? `; the ${more} oldest are not shown` : "";
   say(summary, `${alive} of ${plural(view.nodes.length, "node", "nodes")} alive, ${plural(running, "job", "jobs")} running${hidden}`);
   warn(view.error);
+  const lines = view.attention ?? [];
+  attention.hidden = lines.length === 0;
+  say(attention, lines.join("\n"));
   showNodes(view.nodes);
   showJobs(view);
 }

@@ -21,6 +21,9 @@ const NODE_STATES: [&str; 6] = ["alive", "unheard", "draining", "drained", "leav
 /// States of jobs that run.
 const JOB_STATES: [&str; 3] = ["starting", "running", "restoring"];
 
+/// What somebody may have to look after; each has its number, 0 too.
+const ATTENTION: [&str; 4] = ["disk", "drain", "clock", "version"];
+
 /// What room members have: the metric, what it tells, and its key in the listing of nodes.
 const ROOM: [(&str, &str, &str); 3] = [
     ("node_disk_free", "Free space on the disk of a member's agent", "disk_free"),
@@ -31,6 +34,11 @@ const ROOM: [(&str, &str, &str); 3] = [
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct State {
     state: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct What {
+    what: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -56,6 +64,7 @@ pub struct Metrics {
     /// Of the disks and of the memory of members.
     room: [Sizes; 3],
     jobs: Family<State, Gauge>,
+    attention: Family<What, Gauge>,
     waiting: Gauge,
     // A family, since it may not be known.
     free: Family<Vec<(String, String)>, Gauge>,
@@ -97,6 +106,7 @@ impl Default for Metrics {
             battery: Family::default(),
             room: <[Sizes; 3]>::default(),
             jobs: Family::default(),
+            attention: Family::default(),
             waiting: Gauge::default(),
             free: Family::default(),
             pause: seconds(),
@@ -125,6 +135,8 @@ impl Metrics {
             to.register_with_unit(*name, *about, Unit::Bytes, family.clone());
         }
         to.register("jobs", "Jobs that are not over, by their state", self.jobs.clone());
+        let about = "Things that somebody should look after, as 'ckptd status' tells them";
+        to.register("attention", about, self.attention.clone());
         let about = "Copies that the newest checkpoints of running jobs lack";
         to.register("copies_waiting", about, self.waiting.clone());
         let about = "Free space on the disk of the coordinator's folder";
@@ -178,6 +190,14 @@ impl Metrics {
         tell_states(&self.nodes, &NODE_STATES, states);
         let states = items(&listings.jobs, usize::MAX).map(|job| &job["state"]);
         tell_states(&self.jobs, &JOB_STATES, states);
+        self.attention.clear();
+        for what in ATTENTION {
+            self.attention.get_or_create(&What { what: what.to_owned() }).set(0);
+        }
+        let found = items(&listings.around["attention"], usize::MAX).map(|one| &one["what"]);
+        for what in found.filter_map(Value::as_str).filter(|what| ATTENTION.contains(what)) {
+            self.attention.get_or_create(&What { what: what.to_owned() }).inc();
+        }
         self.slots.clear();
         self.load.clear();
         self.battery.clear();
@@ -270,6 +290,7 @@ mod tests {
                 {"name": "b", "state": "gone", "slots": 4, "load": null, "battery": null}]),
             jobs: json!([{"state": "running", "settings": {"copies": 2},
                 "checkpoints": [{"images": [{"holders": ["a"]}]}]}, {"state": "ended"}]),
+            around: json!({"attention": [{"what": "disk"}, {"what": "disk"}, {"what": "odd"}], "drained": []}),
             at: 0,
             error: None,
         }
@@ -296,6 +317,8 @@ mod tests {
             "ckptd_node_battery_ratio{node=\"a\\\"\\n\"} 0.8",
             "ckptd_node_disk_free_bytes{node=\"a\\\"\\n\"} 1024",
             "ckptd_node_disk_size_bytes{node=\"a\\\"\\n\"} 4096",
+            "ckptd_attention{what=\"disk\"} 2",
+            "ckptd_attention{what=\"clock\"} 0",
             "ckptd_copies_waiting 1",
             "ckptd_state_free_bytes{} 4096",
             "ckptd_node_losses_total 1",

@@ -77,6 +77,7 @@ pub fn whole(view: &Value) -> String {
             p id="summary" role="status" {}
         }
         p id="alert" role="alert" hidden {}
+        p id="attention" role="status" hidden {}
         main {
             section aria-labelledby="nodes-title" {
                 h2 id="nodes-title" { "Nodes" }
@@ -97,6 +98,7 @@ pub fn whole(view: &Value) -> String {
 fn plain(view: &Value) -> Markup {
     html! {
         @if let Some(error) = view["error"].as_str() { p role="alert" { (error) } }
+        @for line in items(&view["attention"], usize::MAX) { p role="status" { (word(line)) } }
         table {
             caption { "Nodes at the moment; scripts are off, so load the page again for newer ones" }
             tr { th { "Node" } th { "State" } th { "Slots" } th { "Load" } }

@@ -14,6 +14,9 @@ const MOST_NODES: usize = 1024;
 /// Jobs that run and are shown.
 const MOST_JOBS: usize = 64;
 
+/// Lines about what somebody should look after that are shown.
+const MOST_ATTENTION: usize = 50;
+
 /// What was last heard of the cluster.
 #[derive(Debug, Default)]
 pub struct Listings {
@@ -21,6 +24,8 @@ pub struct Listings {
     pub nodes: Value,
     /// As `ckptd status --json`: the jobs that run.
     pub jobs: Value,
+    /// What somebody should look after, and which members are drained.
+    pub around: Value,
     /// When, in milliseconds since 1970 UTC.
     pub at: u64,
     /// Why nothing newer is known.
@@ -52,10 +57,13 @@ pub fn view(listings: &Listings, history: &History) -> Value {
         let created = job["created_at_ms"].as_u64().unwrap_or_default();
         jobs.insert((created, id.to_owned()), of_job(id, Some(job), history.job(id)));
     }
+    let attention = items(&listings.around["attention"], MOST_ATTENTION).map(|one| &one["text"]);
+    let attention: Vec<&str> = attention.filter_map(Value::as_str).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now": listings.at,
         "error": listings.error,
+        "attention": attention,
         "nodes": nodes,
         // Running ones that are not among them.
         "more_jobs": left_out,
@@ -178,10 +186,12 @@ mod tests {
                 "settings": {"copies": 2}, "live": null,
                 "processes": [{"pid": 3, "name": "rank", "node": "a", "work": 2.0}],
                 "checkpoints": [{"images": [{"holders": ["a"]}, {"holders": ["a", "b"]}]}]}]),
+            around: json!({"attention": [{"what": "disk", "text": "a has a full disk"}, {"what": "x"}]}),
             at: 7,
             error: None,
         };
         let shown = view(&listings, &History::default());
+        assert_eq!(shown["attention"], json!(["a has a full disk"]));
         assert_eq!(
             shown["nodes"],
             json!([{"name": "a", "state": "alive", "load": 0.5, "gone": []}])
@@ -194,7 +204,8 @@ mod tests {
     #[test]
     fn what_is_listed_in_another_form_is_left_out() {
         for odd in [Value::Null, json!("x"), json!([null, 3, {}, {"id": 3}])] {
-            let listings = Listings { nodes: odd.clone(), jobs: odd, at: 1, error: None };
+            let (nodes, jobs, around) = (odd.clone(), odd.clone(), odd);
+            let listings = Listings { nodes, jobs, around, at: 1, error: None };
             view(&listings, &History::default());
         }
     }

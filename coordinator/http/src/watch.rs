@@ -131,7 +131,8 @@ impl Watch {
     async fn ask(&self) -> Result<Listings, AskError> {
         let nodes = self.coordinator.listing(&Ask::Nodes).await?;
         let jobs = self.coordinator.listing(&Ask::Status { job: None }).await?;
-        Ok(Listings { nodes, jobs, at: wall_ms(), error: None })
+        let around = self.coordinator.listing(&Ask::Attention).await?;
+        Ok(Listings { nodes, jobs, around, at: wall_ms(), error: None })
     }
 
     /// Reads what is new in the log.

@@ -371,7 +371,7 @@ pub struct FarmSettings {
     /// 30 seconds and then by what they cost, or 'none' [default: auto].
     #[arg(long, value_name = "TIME", value_parser = CheckpointSetting::from_str)]
     pub checkpoint: Option<CheckpointSetting>,
-    /// How much a task may write to standard output and standard error; K, M and G are understood. It is looked at each
+    /// How much a task may write to standard output and standard error, such as 512M or 1.5GiB. It is looked at each
     /// second; a task that has written more is ended, and has failed [default: no limit].
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub output_limit: Option<u64>,

@@ -71,7 +71,7 @@ pub struct FileArguments {
     /// The folder that the job finds in $TMPDIR is made for it, and always is one.
     #[arg(long, value_name = "DIR")]
     pub session: Vec<PathBuf>,
-    /// How many bytes of files an image may hold; K, M and G are understood [default: 1G].
+    /// How many bytes of files an image may hold, such as 512M or 1.5GiB [default: 1G].
     ///
     /// They are those of the folders above, and files elsewhere that are written in place. What does not fit stays as it
     /// is at a restart, and is named at each checkpoint.

@@ -25,6 +25,7 @@ pub struct InspectArguments {
 #[derive(Debug, Args)]
 pub struct LogsArguments {
     /// The job.
+    #[arg(default_value = "latest")]
     pub job: String,
     /// Go on with what it writes, until it ends.
     #[arg(short, long)]
@@ -48,8 +49,8 @@ pub struct RmArguments {
     /// The jobs.
     #[arg(required_unless_present = "ended")]
     pub jobs: Vec<String>,
-    /// All of your jobs that have ended by themselves, as 'ckptd ls' shows it; those that were stopped or interrupted stay, to be
-    /// restarted. Prints the names of those that are gone.
+    /// All of your jobs that have ended by themselves, as 'ckptd ls' shows it; those that were stopped or interrupted, or that a
+    /// signal has ended, stay, to be restarted. Prints the names of those that are gone.
     #[arg(long, conflicts_with = "jobs")]
     pub ended: bool,
     /// Of these, only those that ended so long ago, such as 12h or 7d.

@@ -294,6 +294,7 @@ Exit status: that of the job, 128+N where signal N ended it; 0 after Ctrl-\\ d, 
 where ckptd itself failed.")]
     Attach {
         /// The job.
+        #[arg(default_value = "latest")]
         job: String,
     },
     /// Run the coordinator of a cluster.

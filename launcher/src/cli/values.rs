@@ -115,22 +115,36 @@ pub(super) fn percent(text: &str) -> Result<u8, String> {
     }
 }
 
-/// A number of bytes as people write it: 4096, 64K, 512M, 2G.
+/// A number of bytes as people write it: 4096, 64K, 512 MiB, 1.5G; by units that are spelled as those of disks (MB) in
+/// thousands.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    let (number, unit) = match text.char_indices().last() {
-        Some((index, last)) if last.is_ascii_alphabetic() => text.split_at(index),
-        _ => (text, ""),
-    };
-    let shift = match unit {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" | "m" => 20,
-        "G" | "g" => 30,
-        "T" | "t" => 40,
+    const NO_NUMBER: &str = "not a number of bytes, as in 512M or 1.5GiB";
+    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = (text[..end].trim_end(), text[end..].to_ascii_lowercase());
+    let (letter, spelling) = unit.split_at(usize::from(!unit.is_empty()));
+    let power = match (letter, spelling) {
+        ("", "") | ("b", "") => 0,
+        ("k", _) => 1,
+        ("m", _) => 2,
+        ("g", _) => 3,
+        ("t", _) => 4,
         _ => return Err("the unit must be K, M, G or T".to_owned()),
     };
-    let number: u64 = number.parse().map_err(|_| "not a number of bytes, as in 512M".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
+    let base: u64 = match spelling {
+        "" | "i" | "ib" => 1024,
+        "b" => 1000,
+        _ => return Err("the unit must be K, M, G or T".to_owned()),
+    };
+    let unit = base.pow(power);
+    let too_many = || "too many bytes".to_owned();
+    if let Ok(number) = number.parse::<u64>() {
+        return number.checked_mul(unit).ok_or_else(too_many);
+    }
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let number = number.parse::<f64>().ok().filter(|_| is_plain);
+    // Both are exact enough for a limit.
+    let bytes = number.ok_or_else(|| NO_NUMBER.to_owned())? * unit as f64;
+    if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(too_many()) }
 }
 
 /// A set of processor features.
@@ -165,10 +179,18 @@ mod tests {
 
     #[test]
     fn numbers_of_bytes_are_read() {
-        for (text, number) in [("0", 0), ("4096", 4096), ("64K", 65536), ("2G", 2 << 30)] {
-            assert_eq!(bytes(text).unwrap(), number);
+        for (text, number) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64K", 65536),
+            ("2G", 2 << 30),
+            ("1.5G", 3 << 29),
+            ("512 MiB", 512 << 20),
+            ("10MB", 10_000_000),
+        ] {
+            assert_eq!(bytes(text).unwrap(), number, "{text}");
         }
-        for text in ["", "G", "-1", "1X", "1.5G", "99999999999T"] {
+        for text in ["", "G", "-1", "1X", "1.5.5G", "infK", "1e3", "2Kb2", "99999999999T"] {
             bytes(text).unwrap_err();
         }
     }

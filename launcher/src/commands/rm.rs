@@ -6,6 +6,8 @@ use crate::cli::RmArguments;
 use crate::failure::Failure;
 use crate::jobs::{JobError, JobFolder};
 use crate::text;
+use coordinator::End;
+use protocol::agent::ExitKind;
 use protocol::database::users;
 use serde_json::Value;
 use std::time::Duration;
@@ -46,7 +48,9 @@ fn remove_ended(context: &Context, older: Duration) -> Result<(), Failure> {
         for job in listed.as_array().into_iter().flatten() {
             let text = |key: &str| job.get(key).and_then(Value::as_str);
             let ended = job.pointer("/end/at_ms").and_then(Value::as_u64);
+            let status = job.pointer("/end/status").cloned().unwrap_or_default();
             let is_meant = text("state") == Some("ended")
+                && is_by_itself(protocol::json::of_value(&status).ok())
                 && text("user") == Some(own.as_str())
                 && ended.is_some_and(|at| at <= before);
             if let (true, Some(id)) = (is_meant, text("id")) {
@@ -69,7 +73,8 @@ fn remove_ended(context: &Context, older: Duration) -> Result<(), Failure> {
                 continue;
             }
         };
-        if summary.state == "ended" && summary.end.is_some_and(|end| end.at_ms <= before) {
+        let is_meant = |end: &End| is_by_itself(end.status) && end.at_ms <= before;
+        if summary.state == "ended" && summary.end.as_ref().is_some_and(is_meant) {
             match remove(&job) {
                 Ok(()) => print(&format!("{}\n", job.name()))?,
                 Err(failure) => refused.push(tell_and_go_on(job.name(), &failure)),
@@ -77,6 +82,11 @@ fn remove_ended(context: &Context, older: Duration) -> Result<(), Failure> {
         }
     }
     end(&refused)
+}
+
+/// Whether a job has come to its end by itself. One that a signal has ended, such as for its memory, may be restarted.
+fn is_by_itself(status: Option<ExitKind>) -> bool {
+    matches!(status, Some(ExitKind::Exited(_)))
 }
 
 /// The others are forgotten all the same.

@@ -218,6 +218,11 @@ impl<'a> Configuration<'a> {
                     "it is a command, whose options go below a line [COMMAND]"
                 }
                 _ => {
+                    if let (false, Some(command)) = (is_table, self.with_option(name)) {
+                        let reason = format!("it is an option, and goes below a line [{command}]");
+                        let name = name.clone();
+                        return Err(ConfigurationError::Value { from: source(), name, reason });
+                    }
                     let known = self.root.get_subcommands().map(|one| one.get_name().to_owned());
                     let nearest = nearest(name, known.chain(["dir".to_owned()]));
                     let (what, name) = ("command", name.clone());
@@ -233,6 +238,13 @@ impl<'a> Configuration<'a> {
             return Err(ConfigurationError::Value { from: source(), name, reason });
         }
         Ok(())
+    }
+
+    /// The first command with an option of that name.
+    fn with_option(&self, name: &str) -> Option<String> {
+        let all = self.commands();
+        let mut with = all.iter().filter(|path| self.keys(path).iter().any(|key| key.long == name));
+        with.next().map(|path| path.join("."))
     }
 
     /// Whether the command line would take it.
@@ -360,6 +372,7 @@ mod tests {
                 "[run]\nintervall = 5",
                 "/0.toml: there is no option intervall of 'ckptd run'; did you mean interval?",
             ),
+            ("interval = 5\n", "/0.toml: interval: it is an option, and goes below a line [run]"),
             ("[ran]\n", "/0.toml: there is no command ran; did you mean run?"),
             ("[zzzzzzzz]\n", "/0.toml: there is no command zzzzzzzz"),
             ("[run]\nrecover = true", "/0.toml: there is no option recover of 'ckptd run'"),

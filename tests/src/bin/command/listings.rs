@@ -119,6 +119,8 @@ pub fn rm_ended(stage: &Stage) -> Result<(), Failure> {
     };
     run("done", "true", 0)?;
     run("failed", "exit 3", 3)?;
+    // As by the kernel, for its memory.
+    run("killed", "kill -9 $$", 128 + 9)?;
     let stopped = stage.run(&["sleep", "1000"])?;
     until("the job answers", || stage.is_up())?;
     stage.output(&["stop", "--checkpoint", JOB], "")?.expect(0)?;
@@ -133,7 +135,8 @@ pub fn rm_ended(stage: &Stage) -> Result<(), Failure> {
     let left = stage.output(&["ls", "--json"], "")?.expect(0)?;
     let left: Vec<Value> =
         serde_json::from_str(&left.out).map_err(|error| Failure(error.to_string()))?;
-    expect(left.len() == 1 && left[0]["name"] == JOB, || format!("{left:?}"))?;
+    let names: Vec<&str> = left.iter().filter_map(|job| job["name"].as_str()).collect();
+    expect(names == ["killed", JOB], || format!("{left:?}"))?;
     stage.expect_gone()
 }
 
