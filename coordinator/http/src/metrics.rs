@@ -4,7 +4,7 @@
 //! coordinator is started again. The rest is as the coordinator lists it at the moment.
 
 use crate::history::Fact;
-use crate::view::{Listings, copies_waiting, items};
+use crate::view::{JOB_STATES, Listings, copies_waiting, items};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -18,8 +18,6 @@ use std::sync::atomic::AtomicU64;
 
 /// States that a machine can be in; each has its number, 0 too.
 const NODE_STATES: [&str; 6] = ["alive", "unheard", "draining", "drained", "leaving", "gone"];
-/// States of jobs that run.
-const JOB_STATES: [&str; 3] = ["starting", "running", "restoring"];
 
 /// What somebody may have to look after; each has its number, 0 too.
 const ATTENTION: [&str; 4] = ["disk", "drain", "clock", "version"];
@@ -289,7 +287,8 @@ mod tests {
                 "disk_free": 1024, "disk_size": 4096, "available_memory": null},
                 {"name": "b", "state": "gone", "slots": 4, "load": null, "battery": null}]),
             jobs: json!([{"state": "running", "settings": {"copies": 2},
-                "checkpoints": [{"images": [{"holders": ["a"]}]}]}, {"state": "ended"}]),
+                "checkpoints": [{"images": [{"holders": ["a"]}]}]},
+                {"state": "ended", "settings": {"copies": 9}, "checkpoints": [{"images": [{"holders": []}]}]}]),
             around: json!({"attention": [{"what": "disk"}, {"what": "disk"}, {"what": "odd"}], "drained": []}),
             at: 0,
             error: None,

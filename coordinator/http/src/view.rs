@@ -162,8 +162,14 @@ fn of_stop(stop: &RollbackRecord) -> Value {
     })
 }
 
-/// Copies of images that a job's newest checkpoint lacks of those that were asked for.
+/// States of jobs that are not over.
+pub const JOB_STATES: [&str; 3] = ["starting", "running", "restoring"];
+
+/// Copies of images that a job's newest checkpoint lacks of those that were asked for; of one that is over nobody makes any.
 pub fn copies_waiting(job: &Value) -> u64 {
+    if !job["state"].as_str().is_some_and(|state| JOB_STATES.contains(&state)) {
+        return 0;
+    }
     let wanted = job["settings"]["copies"].as_u64().unwrap_or(1);
     let newest = job["checkpoints"].as_array().and_then(|all| all.last());
     let images = newest.map_or(&Value::Null, |newest| &newest["images"]);

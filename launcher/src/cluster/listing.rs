@@ -228,7 +228,8 @@ fn job(value: &Value) -> String {
     line("speeds", word(value, "speeds"));
     line("work", word(value, "work"));
     line("failure", word(value, "failure"));
-    line("log", word(value, "log"));
+    // The file is on the coordinator's machine.
+    line("log", format!("ckptd logs {name}"));
     if let Some(abandoned) = value.get("last_abandoned").filter(|found| !found.is_null()) {
         let (checkpoint, reason) = (word(abandoned, "checkpoint"), word(abandoned, "reason"));
         line("abandoned", format!("checkpoint {checkpoint}: {reason}"));
