@@ -131,7 +131,9 @@ fn parse() -> Result<cli::Cli, u8> {
 fn told(error: &clap::Error) -> u8 {
     // Help and version are no errors; clap uses status 2 for all others.
     let _ = error.print();
-    if let Some(hint) = cli::elsewhere::hint(error) {
+    let arguments = std::env::args_os().skip(1);
+    let arguments: Vec<_> = arguments.map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(hint) = cli::elsewhere::hint(error, &arguments) {
         eprintln!("\n  tip: {hint}");
     }
     u8::try_from(error.exit_code()).unwrap_or(2)

@@ -90,6 +90,14 @@ impl StoppedProcess {
     pub fn take_scratch_out(&mut self) -> Result<()> {
         // When the area is gone, or can't be taken out.
         let _raised = self.raised.take();
+        self.put_scratch_away()
+    }
+
+    /// Takes the scratch area out, where another one will be needed: limits stay raised.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn put_scratch_away(&mut self) -> Result<()> {
         if let Some((entry_point, scratch)) = self.scratch.take() {
             let first = self.threads.first_mut().ok_or(EngineError::Gone(self.host_pid))?;
             let mut remote = Remote::take(first, entry_point)?.with_scratch(scratch);

@@ -74,6 +74,12 @@ impl JobMachine {
         self.due.is_some() && self.may_begin()
     }
 
+    /// Whether checkpoints are taken at intervals.
+    #[must_use]
+    pub fn has_interval(&self) -> bool {
+        self.interval.is_some()
+    }
+
     /// The next checkpoint falls due now.
     pub fn hurry(&mut self, now: Time) {
         if self.may_hurry() {

@@ -46,6 +46,7 @@ impl Job {
         takers: &BTreeSet<NodeName>,
         begins: bool,
     ) -> bool {
+        self.note_commits();
         if self.ahead.as_ref().is_some_and(|ahead| ahead.errand != errand) {
             // Who leaves does not wait for those that come.
             if errand == Errand::Share {
@@ -74,15 +75,39 @@ impl Job {
         if self.lacking(shared, bases.next, &places).is_empty() {
             return true;
         }
-        let is_later = begins || self.ledger.in_flight.is_some() || !self.goes_on(bases.next);
+        let goes_on = self.ahead.as_ref().is_none_or(|ahead| ahead.goes_on(bases.next));
+        let is_later = begins || self.ledger.in_flight.is_some() || !goes_on;
         let base = if is_later { bases.later } else { bases.next };
-        let copies = self.lacking(shared, base, &places);
-        if copies.is_empty() {
-            // It is all there for the checkpoint after the next one, which is an ordinary one.
-            return !self.await_ordinary(now, errand, base, known, begins);
+        let mut copies = self.lacking(shared, base, &places);
+        // Partners get each image by the checkpoint itself, which waits where another one comes to them.
+        copies.retain(|copy| !self.is_partner(copy));
+        let is_hasty = self.ledger.instances.nodes().any(|node| shared.members.is_leaving(node));
+        let waits = if copies.is_empty() {
+            // All comes with ordinary checkpoints, or is there for the one after the next one.
+            self.await_ordinary(now, errand, base, known, begins)
+        } else {
+            self.send_ahead(now, shared, errand, base, copies);
+            true
+        };
+        if let Some(ahead) = self.ahead.as_mut().filter(|_| is_hasty) {
+            ahead.hasten(now);
         }
-        self.send_ahead(now, shared, errand, base, copies);
-        false
+        !waits
+    }
+
+    fn is_partner(&self, (instance, node): &Copy) -> bool {
+        let found = self.live.instances.get(instance);
+        found.is_some_and(|found| found.partners.contains(node))
+    }
+
+    /// Keeps up with what was committed, of which older ones may be collected before the next look.
+    fn note_commits(&mut self) {
+        let newest = self.newest_committed();
+        if let Some(ahead) = &mut self.ahead {
+            if ahead.committed.last().is_some_and(|last| *last < newest) {
+                ahead.committed.push(newest);
+            }
+        }
     }
 
     fn newest_committed(&self) -> CheckpointNumber {
@@ -105,14 +130,6 @@ impl Job {
                 *state == CommittedState::Current && record.checkpoint > from
             })
             .map(|(record, _)| record.checkpoint)
-    }
-
-    /// Whether a checkpoint refers to what was sent already, as far as the two chains can be told by counting.
-    fn goes_on(&self, base: CheckpointNumber) -> bool {
-        let Some(sent) = self.ahead.as_ref().map(|ahead| ahead.base) else { return true };
-        let (older, newer) = (sent.min(base), sent.max(base));
-        let apart = self.of_epoch().filter(|number| (older + 1..=newer).contains(number)).count();
-        apart % 2 == 0
     }
 
     /// Which of a checkpoint's images are not where they would be needed; none, where it is not worth the while.
@@ -159,18 +176,21 @@ impl Job {
     ) -> bool {
         let in_flight = self.ledger.in_flight.is_some();
         let State::Running(running) = &mut self.state else { return false };
-        let hurries = !begins && !in_flight;
+        if !running.machine.has_interval() {
+            // Nobody knows when there is one.
+            return false;
+        }
+        // Else one is being cleared up, or processes are being started: it is asked again then.
+        let hurries = !begins && !in_flight && running.machine.may_hurry();
         if hurries {
-            if !running.machine.may_hurry() {
-                return false;
-            }
             running.machine.hurry(now);
         }
-        let ahead = self.ahead.get_or_insert_with(|| Ahead::new(now, errand, base));
+        let committed = self.of_epoch().collect();
+        let ahead = self.ahead.get_or_insert_with(|| Ahead::new(now, errand, base, committed));
         // Not for ever, where none can be taken.
         ahead.rounds += u32::from(hurries);
         ahead.base = base;
-        ahead.waits = Some(known);
+        ahead.waits = (hurries || begins || in_flight).then_some(known);
         self.note_readers();
         true
     }
@@ -184,7 +204,8 @@ impl Job {
         copies: Vec<Copy>,
     ) {
         let job = self.ledger.id.clone();
-        let ahead = self.ahead.get_or_insert_with(|| Ahead::new(now, errand, base));
+        let committed = self.of_epoch().collect();
+        let ahead = self.ahead.get_or_insert_with(|| Ahead::new(now, errand, base, committed));
         ahead.rounds += 1;
         ahead.base = base;
         (ahead.waits, ahead.hurried) = (None, false);
@@ -226,6 +247,7 @@ impl Job {
     /// Looks after images that go ahead: of machines that are not there nothing comes, and where nothing is to be moved any
     /// more nothing need go. When all have come that were for a share, the next checkpoint is brought forward.
     pub(in crate::cluster) fn check_ahead(&mut self, now: Now, shared: &Shared) {
+        self.note_commits();
         let members = &shared.members;
         let Some(goes_away) = self.ahead.as_ref().map(|ahead| ahead.errand == Errand::Away) else {
             return;
@@ -245,6 +267,13 @@ impl Job {
         if !goes_away && ahead.awaited.is_empty() && !ahead.hurried && running.machine.may_hurry() {
             ahead.hurried = true;
             running.machine.hurry(now);
+        }
+    }
+
+    /// A machine has connected anew: what it had to tell meanwhile is lost, and it is asked again.
+    pub(in crate::cluster) fn ask_again_ahead(&mut self, node: &NodeName) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.awaited.retain(|(_, other)| other != node);
         }
     }
 

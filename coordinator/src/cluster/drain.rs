@@ -157,7 +157,10 @@ impl ClusterMachine {
             let why = drain.stuck.values().next().cloned().or(failed);
             let text = match &why {
                 Some(why) => format!("{node} can't be emptied yet: {why}"),
-                None => format!("{node} still runs a part of {names}"),
+                None => match here.iter().find_map(|job| job.goes_ahead()) {
+                    Some(ahead) => format!("{node} can't be emptied yet: {ahead}"),
+                    None => format!("{node} still runs a part of {names}"),
+                },
             };
             if let Some(why) = why.as_ref().filter(|_| drain.why != why) {
                 decisions::not_emptied(&node, why);

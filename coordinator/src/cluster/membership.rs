@@ -74,6 +74,7 @@ impl ClusterMachine {
         self.introduce(node, before);
         self.shared.renew_tree(now, node);
         for job in self.jobs.values_mut() {
+            job.ask_again_ahead(node);
             if let Some(address) = lost {
                 job.address_changed(now, &mut self.shared, node, address, &instances);
             }

@@ -105,7 +105,7 @@ fn what_was_committed_meanwhile_follows_in_one_more_round() {
 fn a_machine_that_does_not_fetch_it_holds_nothing_up_for_ever() {
     let mut rig = leaving(Rig::on_demand());
     assert_eq!(checkpoints(&ordered(&mut rig)), [1, 1]);
-    rig.wait(590_000);
+    rig.wait(55_000);
     assert!(rig.rollbacks().is_empty());
     rig.wait(15_000);
     assert_eq!(rig.rollbacks(), went_for_node3());
@@ -153,4 +153,31 @@ fn before_there_are_two_checkpoints_nothing_goes_ahead() {
     rig.order(Ask::Leave { node: Some(name(3)) });
     rig.wait(1000);
     assert_eq!(rig.rollbacks(), went_for_node3());
+}
+
+#[test]
+fn the_same_chain_goes_on_however_many_are_committed_meanwhile() {
+    let mut rig = leaving(Rig::on_demand());
+    let first = ordered(&mut rig);
+    rig.checkpoint();
+    rig.checkpoint();
+    do_all(&mut rig, first);
+    rig.wait(1000);
+    // Checkpoint 2 is collected by now.
+    let second = ordered(&mut rig);
+    assert_eq!(checkpoints(&second), [3, 3]);
+    do_all(&mut rig, second);
+    rig.wait(1000);
+    assert_eq!(committed(&rig), [1, 2, 3, 4, 5]);
+    assert_eq!(rig.rollbacks(), went_for_node3());
+}
+
+#[test]
+fn a_job_that_ends_meanwhile_wants_nothing_more() {
+    let mut rig = leaving(Rig::on_demand());
+    rig.root_ends(0);
+    rig.wait(700_000);
+    assert!(rig.end().is_some() && rig.rollbacks().is_empty());
+    let deadline = rig.machine.deadline();
+    assert!(deadline.is_some_and(|at| at > rig.nanos), "{deadline:?} at {}", rig.nanos);
 }

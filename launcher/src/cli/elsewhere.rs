@@ -22,21 +22,23 @@ const COMMANDS: [(&str, &str); 16] = [
     ("start", "run"),
 ];
 
-/// A line about what was perhaps meant by what is no command or option here.
-pub fn hint(error: &clap::Error) -> Option<String> {
+/// A line about what was perhaps meant by what is no command or option here; `arguments` without the program.
+pub fn hint(error: &clap::Error, arguments: &[String]) -> Option<String> {
     let word = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.as_str()),
         _ => None,
     };
+    let mut commands = arguments.iter().filter(|word| !word.starts_with('-'));
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let word = word(ContextKind::InvalidSubcommand)?;
-            let (_, ours) = COMMANDS.iter().find(|(theirs, _)| *theirs == word)?;
+            let is_first = commands.next().is_some_and(|first| first == word);
+            let (_, ours) = COMMANDS.iter().find(|(theirs, _)| is_first && *theirs == word)?;
             Some(format!("'{word}' is 'ckptd {ours}' here"))
         }
         ErrorKind::UnknownArgument => {
             let is_ranks = matches!(word(ContextKind::InvalidArg)?, "-n" | "-np" | "-N");
-            is_ranks.then(|| {
+            (is_ranks && commands.next().is_some_and(|first| first == "run")).then(|| {
                 "options of a launcher stand behind it: ckptd run mpirun -np 4 ./program".to_owned()
             })
         }
@@ -51,7 +53,8 @@ mod tests {
     use clap::{CommandFactory, Parser};
 
     fn hinted(words: &[&str]) -> Option<String> {
-        hint(&Cli::try_parse_from(words).unwrap_err())
+        let arguments: Vec<String> = words[1..].iter().map(|word| (*word).to_owned()).collect();
+        hint(&Cli::try_parse_from(words).unwrap_err(), &arguments)
     }
 
     #[test]
@@ -61,6 +64,8 @@ mod tests {
         assert!(ranks.contains("mpirun -np 4"), "{ranks}");
         assert_eq!(hinted(&["ckptd", "zzz"]), None);
         assert_eq!(hinted(&["ckptd", "ls", "--zzz"]), None);
+        assert_eq!(hinted(&["ckptd", "farm", "kill", "3"]), None);
+        assert_eq!(hinted(&["ckptd", "ls", "-n"]), None);
     }
 
     #[test]

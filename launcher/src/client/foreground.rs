@@ -435,6 +435,11 @@ impl Screen {
                     return self.leave();
                 }
             }
+            Typed::Bytes(bytes) if bytes.is_empty() && self.keys.is_some() => {
+                // Nobody reads keys any more: they are the terminal's again.
+                terminal::leave_raw();
+                self.tell(&Ask::Input { bytes: String::new() });
+            }
             Typed::Bytes(bytes) => self.tell(&Ask::Input { bytes: STANDARD.encode(bytes) }),
             Typed::Suspend => self.suspend(),
         }

@@ -15,6 +15,7 @@ use crate::progress;
 use coordinator::server::SOCKET as COORDINATOR_SOCKET;
 use protocol::cluster::client::{Answer, Ask, NO_COORDINATOR};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -44,13 +45,20 @@ pub fn coordinator_folder(dir: &Path) -> PathBuf {
 }
 
 /// The folder of the coordinator that runs on this machine, or has run: the user's own, else that of the one that serves
-/// everybody unless a folder was asked for.
+/// everybody unless a folder was asked for. One that answers goes before one that has left its socket behind.
 #[must_use]
 pub fn coordinator_here(dir: &Path, asked: bool) -> PathBuf {
     let own = coordinator_folder(dir);
     let of_all = PathBuf::from(SYSTEM_COORDINATOR);
-    let has_socket = |folder: &Path| folder.join(COORDINATOR_SOCKET).exists();
-    if !asked && !has_socket(&own) && has_socket(&of_all) { of_all } else { own }
+    let listens = |folder: &Path| {
+        UnixStream::connect(ShortPath::of(&folder.join(COORDINATOR_SOCKET)).as_ref()).is_ok()
+    };
+    if !asked && !listens(&own) && listens(&of_all) { of_all } else { own }
+}
+
+/// Whether the one that serves everybody on this machine has gone without taking its socket along.
+fn has_left_coordinator(asked: bool) -> bool {
+    !asked && Path::new(SYSTEM_COORDINATOR).join(COORDINATOR_SOCKET).exists()
 }
 
 /// A way to a cluster.
@@ -82,6 +90,13 @@ impl Cluster {
     pub fn find_if_joined(state: &StateDir, asked: bool) -> Result<Option<Self>, Failure> {
         match Self::find(state, asked) {
             Ok(Some(found)) => Ok(Some(found)),
+            Ok(None) if !has_joined(state.path(), asked) && has_left_coordinator(asked) => {
+                Err(Failure::of(
+                    "run the job on the cluster",
+                    "its coordinator is on this machine, and does not answer: 'systemctl start ckptd-coordinator' starts \
+                     it; --local runs the job on this machine alone",
+                ))
+            }
             found if !has_joined(state.path(), asked) => found,
             Ok(None) | Err(_) => Err(Failure::of(
                 "run the job on the cluster",
@@ -109,6 +124,12 @@ impl Cluster {
         })
     }
 
+    /// Whether it takes this user for an operator: the coordinator's own user, or root, at its own socket.
+    pub fn obeys_as_operator(&self) -> bool {
+        let own = nix::unistd::geteuid().as_raw();
+        own == 0 || std::fs::metadata(&self.socket).is_ok_and(|found| found.uid() == own)
+    }
+
     /// The one behind a socket.
     pub fn at(socket: PathBuf) -> Self {
         Self { socket }
@@ -131,8 +152,8 @@ impl Cluster {
                 false => ("agent", "ckptd-agent"),
             };
             format!(
-                "nobody listens at {}: 'systemctl start {unit}', or 'ckptd {who}', starts the {who} again; 'ckptd run \
-                 --local' runs a job on this machine alone",
+                "nobody listens at {0}: 'systemctl start {unit}', or 'ckptd {who}', starts the {who} again; to have jobs on \
+                 this machine alone from now on, remove {0}, for one job 'ckptd run --local'",
                 socket.display()
             )
         } else {

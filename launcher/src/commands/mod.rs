@@ -141,13 +141,13 @@ impl Context {
         given.unwrap_or_else(|| coordinator_here(self.state.path(), self.is_asked_dir()))
     }
 
-    /// The cluster, for an operator's command: by the coordinator's own socket, where it is on this machine, since an
-    /// agent beside it may not speak for an operator.
+    /// The cluster, for an operator's command: by the coordinator's own socket, where it is on this machine and this user is
+    /// an operator there, since an agent beside it may not speak for one.
     fn operators_cluster(&self, what: &str, given: Option<&PathBuf>) -> Result<Cluster, Failure> {
         match Cluster::of_coordinator(&self.coordinator(given.cloned())) {
             Err(error) if given.is_some() => Err(error),
-            Err(_) => self.need_cluster(what),
-            Ok(own) => Ok(own),
+            Ok(own) if given.is_some() || own.obeys_as_operator() => Ok(own),
+            Ok(_) | Err(_) => self.need_cluster(what),
         }
     }
 

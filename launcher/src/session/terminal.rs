@@ -94,13 +94,27 @@ fn change(terminal: impl AsFd, is_raw: bool, to: impl FnOnce(&mut Termios) -> bo
 /// Puts the terminal back, if it was changed. In the background it is left alone: it is the shell's
 /// by then, and touching it would stop this process (SIGTTOU).
 pub fn leave_raw() {
-    if let Some(Changed { terminal, before, .. }) = changed().take() {
+    if let Some(Changed { terminal, before, is_raw }) = changed().take() {
         if is_foreground(&terminal) {
-            let _ = termios::tcsetattr(&terminal, SetArg::TCSADRAIN, &before);
+            put_back(&terminal, &before, is_raw);
         }
         if let Some(guard) = guard().as_mut() {
             guard.is_back();
         }
+    }
+}
+
+fn put_back(terminal: &OwnedFd, before: &Termios, is_raw: bool) {
+    if is_raw {
+        let _ = termios::tcsetattr(terminal, SetArg::TCSADRAIN, before);
+        return;
+    }
+    // Other programs on it may have changed the rest meanwhile, such as a pager.
+    let Ok(mut now) = termios::tcgetattr(terminal) else { return };
+    let key = SpecialCharacterIndices::VQUIT as usize;
+    if now.control_chars[key] == DISABLED {
+        now.control_chars[key] = before.control_chars[key];
+        let _ = termios::tcsetattr(terminal, SetArg::TCSANOW, &now);
     }
 }
 

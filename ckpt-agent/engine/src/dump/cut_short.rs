@@ -212,7 +212,7 @@ fn make_room(
         start
     };
     // What a later look at the process takes for memory of its own must not be the scratch area.
-    process.take_scratch_out()?;
+    process.put_scratch_away()?;
     let Some(start) = start else { return Ok(None) };
     let mut memory = ProcessMemory::of(process.host_pid);
     let head = [&NAME[..], &FIRST.to_ne_bytes()].concat();

@@ -117,7 +117,7 @@ fn clear(
         let entry = entry.map_err(failed("read", folder))?;
         let path = entry.path();
         // Names that are no UTF-8 are not in older images.
-        if path.to_str().is_none() && !wanted.contains_key(&path) {
+        if entry.file_name().to_str().is_none() && !wanted.contains_key(&path) {
             continue;
         }
         let found = entry.file_type().map_err(failed("stat", &path))?;

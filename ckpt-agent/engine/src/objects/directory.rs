@@ -98,14 +98,7 @@ impl Directory {
         // Some file systems, such as NFS, open no directory again that is removed.
         match made.and_then(|made| reopen::reopen(&made.folder, flags).ok()) {
             Some(fd) => Ok(fd),
-            None => {
-                let fd = self.make(flags)?;
-                if self.deleted {
-                    give_mode(&fd, self.mode)
-                        .map_err(|errno| EngineError::system("fchmodat", &self.path, errno))?;
-                }
-                Ok(fd)
-            }
+            None => self.make(flags),
         }
     }
 
@@ -134,7 +127,7 @@ impl Directory {
         Ok(())
     }
 
-    /// One that is deleted is its maker's alone: its mode comes later.
+    /// One that is deleted is its maker's alone until it is open.
     fn make(&self, flags: i32) -> Result<OwnedFd> {
         let failed = |errno| EngineError::system("open the directory", &self.path, errno);
         if self.deleted {
@@ -143,8 +136,11 @@ impl Directory {
                 .or_else(|_| paths::first_free("/tmp/ckptd-directory", make))
                 .map_err(failed)?;
             let fd = reopen::open(&path, flags);
+            // Where it is removed it may not take a mode any more.
+            let moded = fd.as_ref().map_or(Ok(()), |fd| give_mode(fd, self.mode));
             let removed = std::fs::remove_dir(names::path(&path));
             let fd = fd.map_err(failed)?;
+            moded.map_err(|errno| EngineError::system("fchmodat", &self.path, errno))?;
             removed.map_err(|error| EngineError::system("rmdir", path, error))?;
             return Ok(fd);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::error::{EngineError, Result};
+use super::super::error::Result;
 use super::super::graph::{FileId, ProcessImage};
 use super::context::{Remade, Removed};
 use super::directory::{Directory, give_mode, removed};
@@ -44,14 +44,17 @@ pub fn make_removed<'p>(
     Ok(())
 }
 
-/// Gives all of them their modes, once they are open and entered.
-///
-/// # Errors
-/// Failed fchmodat(2).
-pub fn give_removed_modes(context: &mut RestoreContext) -> Result<()> {
+/// Gives all of them their modes, once they are open and entered. Some file systems, such as NFS, change nothing of a
+/// directory that is removed.
+pub fn give_removed_modes(context: &mut RestoreContext) {
     for (key, made) in std::mem::take(&mut context.removed) {
-        give_mode(&made.folder, made.mode)
-            .map_err(|errno| EngineError::system("fchmodat", key.0, errno))?;
+        if let Err(errno) = give_mode(&made.folder, made.mode) {
+            let mode = made.mode;
+            let line = format!(
+                "the deleted directory {}, made again, lost its mode {mode:03o} ({errno})",
+                key.0
+            );
+            context.warn(line);
+        }
     }
-    Ok(())
 }

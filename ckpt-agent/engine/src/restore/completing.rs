@@ -253,7 +253,7 @@ fn listen_again(
     for descriptor in image.descriptors.iter().filter(|one| context.needs(one.file)) {
         let file = context.graph.files.get(descriptor.file.0 as usize);
         let Some(Object::UnixSocket(socket)) = file.map(|file| &file.object) else { continue };
-        let UnixLink::Listening { backlog, by, .. } = socket.link else { continue };
+        let UnixLink::Listening { backlog, by } = socket.link else { continue };
         // Of who has gone nothing is known but that it was the job's.
         if by.is_none_or(|by| by == image.pid) {
             // Where such calls are watched, nobody answers before the job runs.

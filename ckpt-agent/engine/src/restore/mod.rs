@@ -241,7 +241,7 @@ pub fn restore(
     context.drop_inodes();
     {
         let _acting = act_as_user(context)?;
-        give_removed_modes(context)?;
+        give_removed_modes(context);
         watch_again(&image.graph.files, context)?;
     }
     let told = told::put_all(image, &processes, context, &numbers)?;

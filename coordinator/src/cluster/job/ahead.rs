@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_ROUNDS: u32 = 4;
 /// How long all of them may take, in nanoseconds.
 const PATIENCE: u64 = 600 * SECOND;
+/// The same where a machine leaves: it may be switched off whatever it was told, and a checkpoint by which the job is parked
+/// is with its partner before.
+const HASTE: u64 = 60 * SECOND;
 
 /// What a job is to move for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,9 @@ pub(in crate::cluster) struct Ahead {
     /// Machines that could not fetch one.
     pub(in crate::cluster) failed: BTreeSet<NodeName>,
     pub(in crate::cluster) rounds: u32,
+    /// Checkpoints that were committed in this epoch, as far as they are known, in their order.
+    pub(in crate::cluster) committed: Vec<CheckpointNumber>,
+    is_hasty: bool,
     /// When the job is parked whatever is still to come.
     pub(in crate::cluster) until: u64,
     /// All is there for the checkpoint after the next one; until the next is committed nothing is to be done. What was
@@ -44,16 +50,41 @@ pub(in crate::cluster) struct Ahead {
 }
 
 impl Ahead {
-    pub(in crate::cluster) fn new(now: Now, errand: Errand, base: CheckpointNumber) -> Self {
+    /// Of an epoch with these checkpoints.
+    pub(in crate::cluster) fn new(
+        now: Now,
+        errand: Errand,
+        base: CheckpointNumber,
+        committed: Vec<CheckpointNumber>,
+    ) -> Self {
         Self {
             errand,
             base,
             awaited: BTreeSet::new(),
             failed: BTreeSet::new(),
             rounds: 0,
+            committed,
+            is_hasty: false,
             until: now.nanos.saturating_add(PATIENCE),
             waits: None,
             hurried: false,
+        }
+    }
+
+    /// A machine leaves.
+    pub(in crate::cluster) fn hasten(&mut self, now: Now) {
+        if !std::mem::replace(&mut self.is_hasty, true) {
+            self.until = self.until.min(now.nanos.saturating_add(HASTE));
+        }
+    }
+
+    /// Whether a checkpoint refers to what was sent already: there are two chains, and each checkpoint is of the other one
+    /// than the one before.
+    pub(in crate::cluster) fn goes_on(&self, base: CheckpointNumber) -> bool {
+        let place = |wanted| self.committed.iter().position(|number| *number == wanted);
+        match (place(self.base), place(base)) {
+            (Some(sent), Some(base)) => sent.abs_diff(base) % 2 == 0,
+            _ => true,
         }
     }
 

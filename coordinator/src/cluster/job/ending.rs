@@ -218,6 +218,7 @@ impl Job {
         self.record(shared, ClusterEntry::JobOver { job, epoch, status, reason, length, at_ms });
         shared.occupied.remove(&self.ledger.id);
         self.state = State::Over;
+        self.ahead = None;
         self.live = super::Live::default();
         for node in &self.nodes_with_stale_instances {
             self.kill_below(shared, node, epoch.saturating_add(1));

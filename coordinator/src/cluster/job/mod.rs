@@ -234,7 +234,7 @@ impl Job {
             State::Running(running) => running.machine.deadline(),
             State::Over => None,
         };
-        let ahead = self.ahead.as_ref().and_then(Ahead::deadline);
+        let ahead = self.ahead.as_ref().filter(|_| self.is_running()).and_then(Ahead::deadline);
         [own, ahead, self.live.deadline(), self.live.rest.over_at].into_iter().flatten().min()
     }
 }

@@ -137,8 +137,10 @@ impl Job {
     /// Gives the one-job machine an event and does what it says.
     pub(in crate::cluster) fn feed(&mut self, now: Now, shared: &mut Shared, event: Event) {
         let begins = match &self.state {
+            // Of one that is parked for a move it was decided before.
             State::Running(running) => {
-                running.machine.is_due(now) || matches!(event, Event::Request { .. })
+                !running.machine.is_parking()
+                    && (running.machine.is_due(now) || matches!(event, Event::Request { .. }))
             }
             _ => false,
         };

@@ -113,11 +113,16 @@ pub fn whole(job: &Value, end: u64) -> String {
     }
     let rollbacks = list(job, "rollbacks");
     let mut since = from;
-    // What became of it before its user restarted it is told nowhere but in its log. With the end of a rollback it was
-    // started as well.
-    let is_of_rollback = |at: &u64| rollbacks.iter().any(|one| phases::ended(one) == Some(*at));
-    let restarted = number(job, "started_at_ms")
-        .filter(|at| number(job, "starts") > Some(1) && !is_of_rollback(at));
+    // What became of it before its user restarted it is told nowhere but in its log. With the end of each rollback it was
+    // started as well, and of one behind such a restart it is known when it began.
+    let by_rollbacks = u64::try_from(rollbacks.len()).unwrap_or(u64::MAX).saturating_add(1);
+    let is_restarted = number(job, "starts").is_some_and(|starts| starts > by_rollbacks);
+    let of_rollback = |at: u64| rollbacks.iter().find(|one| phases::ended(one) == Some(at));
+    let restarted = number(job, "started_at_ms").filter(|_| is_restarted);
+    let restarted = restarted.and_then(|at| match of_rollback(at) {
+        Some(rollback) => phases::began(rollback),
+        None => Some(at),
+    });
     if let Some(started) = restarted.filter(|started| *started > from) {
         bar(&mut out, (scale.x(from), scale.x(started)), 0, "unknown", "before its last restart");
         since = started;

@@ -5,10 +5,8 @@
 //! listen(2), which the process does once more at its restore.
 
 mod bound;
-mod closed_clients;
 mod folder;
 mod made_by;
-mod own;
 mod peers;
 mod queue;
 mod restore;
@@ -35,7 +33,6 @@ use super::super::sys::{abi, network, sockopt};
 use super::shown::Shown;
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
-use closed_clients::ClosedClient;
 
 /// Options of Unix sockets.
 const KIND: Kind = Kind { family: libc::AF_UNIX, protocol: 0 };
@@ -120,9 +117,6 @@ pub enum UnixLink {
         /// Who has called it, if that process still has the socket.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Pid>,
-        /// Connections in its queue whose clients have closed: then all are such.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        closed: Vec<ClosedClient>,
     },
     /// A socket of the job; of a datagram socket, maybe one way only.
     Socket {
@@ -248,7 +242,7 @@ impl ObjectKind for UnixSocket {
             // Completed by `finish`; the backlog by the kernel's list of sockets.
             link: match option(libc::SO_ACCEPTCONN)? {
                 0 => UnixLink::None,
-                _ => UnixLink::Listening { backlog: 0, by: None, closed: Vec::new() },
+                _ => UnixLink::Listening { backlog: 0, by: None },
             },
             options: SocketOptions::read(&probe.copy, KIND)?,
             received: Vec::new(),

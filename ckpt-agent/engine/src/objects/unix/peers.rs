@@ -9,8 +9,7 @@ use super::super::super::graph::{FileId, Pid};
 use super::super::super::sys::network;
 use super::super::super::sys::sock_diag::{self, UnixEntry};
 use super::{
-    DumpContext, External, Found, Probe, UnixKind, UnixLink, UnixSocket, closed_clients, queue,
-    refused, soon,
+    DumpContext, External, Found, Probe, UnixKind, UnixLink, UnixSocket, queue, refused, soon,
 };
 
 /// RCV_SHUTDOWN and SEND_SHUTDOWN (include/net/sock.h).
@@ -37,19 +36,10 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
     }
     let mut waiting: HashMap<u32, (FileId, u32)> = HashMap::new();
     for found in all.iter_mut() {
-        let UnixLink::Listening { backlog, by, .. } = &mut found.object.link else { continue };
+        let UnixLink::Listening { backlog, by } = &mut found.object.link else { continue };
         *by = caller(found.probe, found.id, context);
         let Some(entry) = listed.get(&(found.probe.stat.st_ino as u32)) else { continue };
         *backlog = entry.send_queue as i32;
-        // The kernel tells no number of a client that has closed.
-        let all_closed = !entry.waiting.is_empty() && entry.waiting.iter().all(|inode| *inode == 0);
-        if all_closed && found.object.variety == UnixKind::Stream {
-            let left = closed_clients::read(found, entry.waiting.len(), context)?;
-            if let UnixLink::Listening { closed, .. } = &mut found.object.link {
-                *closed = left;
-            }
-            continue;
-        }
         for (place, inode) in entry.waiting.iter().enumerate() {
             if !by_inode.contains_key(inode) {
                 return Err(soon(

@@ -5,20 +5,19 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
-use socket2::{Domain, MsgHdr, SockRef, Socket};
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use socket2::{Domain, MsgHdr, SockRef, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{FileId, Pid, RelayEnd};
+use super::super::super::sys::network;
 use super::super::super::sys::sockopt;
-use super::super::socket_options::Moment;
+use super::super::socket_options::{Moment, SO_BUF_LOCK, set_send_buffer};
 use super::bound::Bound;
 use super::made_by::{by, two_by};
-use super::own::{grow, new_socket, send_now, socket_type};
 use super::senders::{self, Sent};
-use super::{
-    KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, closed_clients,
-    system,
-};
+use super::{KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, system};
 
 /// Sent at once on a stream.
 const PIECE: usize = 32 * 1024;
@@ -38,7 +37,6 @@ pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContex
     work.standing()?;
     work.pairs()?;
     work.waiting()?;
-    work.closed_clients(context)?;
     work.fill(context)?;
     work.connect_datagrams(context)?;
     work.close()?;
@@ -284,26 +282,6 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Connections not yet accepted whose clients have closed.
-    fn closed_clients(&self, context: &mut RestoreContext) -> Result<()> {
-        for socket in self.by_id.values() {
-            let UnixLink::Listening { closed, .. } = &socket.link else { continue };
-            for left in closed {
-                let Some(name) = &socket.name else {
-                    return Err(EngineError::Damaged("clients of a socket without a name".into()));
-                };
-                let client = new_socket(socket.variety, name.network)?;
-                client.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
-                self.bound
-                    .reach(name, |address| by(left.by, || client.connect(address)))?
-                    .map_err(|error| system("connect", error))?;
-                let bytes = left.sent.map_or(Ok(Vec::new()), |sent| context.blob(sent))?;
-                closed_clients::send(&client, &bytes)?;
-            }
-        }
-        Ok(())
-    }
-
     fn fill(&self, context: &mut RestoreContext) -> Result<()> {
         for (&id, &socket) in &self.by_id {
             if let Some(fd) = self.made.get(&id).filter(|_| !socket.received.is_empty()) {
@@ -511,6 +489,28 @@ fn same_name(one: &UnixSocket, other: &UnixSocket) -> bool {
     }
 }
 
+fn socket_type(kind: UnixKind) -> Type {
+    match kind {
+        UnixKind::Stream => Type::STREAM,
+        UnixKind::Datagram => Type::DGRAM,
+        UnixKind::Sequence => Type::SEQPACKET,
+    }
+}
+
+/// A socket of a network of the job's own, or of the job's: an abstract name is reached from within one alone.
+fn new_socket(kind: UnixKind, network: Option<u32>) -> Result<Socket> {
+    let make = || network::socket(Domain::UNIX, socket_type(kind), None);
+    let made = network::within(network, make);
+    made.map_err(|error| system("make", error))
+}
+
+/// ObjectKind for what is to be queued; the recorded sizes follow.
+fn grow(sender: &OwnedFd, bytes: i32) {
+    set_send_buffer(sender, bytes);
+    // A size set here is not the program's choice.
+    let _ = sockopt::set_int(sender, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
+}
+
 /// SCM_RIGHTS as ancillary data.
 fn rights(files: &[RawFd]) -> Vec<u8> {
     if files.is_empty() {
@@ -540,4 +540,31 @@ fn send_as(process: Option<Pid>, through: &OwnedFd, bytes: &[u8], files: &[RawFd
     }
     by(process, || send_now(through, bytes, files).map_err(std::io::Error::other))
         .map_err(|error| system("send on", error))
+}
+
+fn send_now(through: &OwnedFd, mut bytes: &[u8], mut files: &[RawFd]) -> Result<()> {
+    loop {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let rights = [ControlMessage::ScmRights(files)];
+        let rights = if files.is_empty() { &[][..] } else { &rights[..] };
+        let parts = [IoSlice::new(bytes)];
+        match sendmsg::<()>(through.as_raw_fd(), &parts, rights, flags, None) {
+            Ok(count) => {
+                bytes = bytes.get(count..).unwrap_or_default();
+                files = &[];
+                if bytes.is_empty() {
+                    return Ok(());
+                }
+            }
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
+                return Err(EngineError::Unfit {
+                    what: "the queue of a Unix socket does not take the bytes that were in flight"
+                        .into(),
+                    way_out: "raise net.core.wmem_max and net.unix.max_dgram_qlen".into(),
+                });
+            }
+            Err(errno) => return Err(system("send on", errno)),
+        }
+    }
 }
