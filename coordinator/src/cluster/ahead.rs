@@ -54,15 +54,27 @@ impl Job {
             }
             self.drop_ahead();
         }
+        let is_hasty = self.ledger.instances.nodes().any(|node| shared.members.is_leaving(node));
         let known = (self.newest_committed(), self.ledger.in_flight);
-        if let Some(ahead) = &self.ahead {
+        let may_begin = match &self.state {
+            State::Running(running) => {
+                !running.machine.has_interval() || running.machine.may_hurry()
+            }
+            State::Making(_) | State::Over => true,
+        };
+        if let Some(ahead) = &mut self.ahead {
+            if is_hasty {
+                ahead.hasten(now);
+            }
             if !ahead.awaited.is_empty() {
                 return false;
             }
-            if ahead.is_given_up(now) {
+            if ahead.is_late(now) {
                 return true;
             }
-            if !begins && ahead.waits == Some(known) {
+            // Nothing has changed, or nothing could begin now, as while a checkpoint is being cleared up.
+            let is_clearing_up = known.1.is_none() && !may_begin;
+            if !begins && (ahead.waits == Some(known) || is_clearing_up) {
                 return false;
             }
         }
@@ -80,11 +92,14 @@ impl Job {
         let base = if is_later { bases.later } else { bases.next };
         let mut copies = self.lacking(shared, base, &places);
         // Partners get each image by the checkpoint itself, which waits where another one comes to them.
-        copies.retain(|copy| !self.is_partner(copy));
-        let is_hasty = self.ledger.instances.nodes().any(|node| shared.members.is_leaving(node));
+        if self.has_interval() {
+            copies.retain(|copy| !self.is_partner(copy));
+        }
         let waits = if copies.is_empty() {
             // All comes with ordinary checkpoints, or is there for the one after the next one.
             self.await_ordinary(now, errand, base, known, begins)
+        } else if self.ahead.as_ref().is_some_and(|ahead| ahead.has_had(0)) {
+            false
         } else {
             self.send_ahead(now, shared, errand, base, copies);
             true
@@ -93,6 +108,10 @@ impl Job {
             ahead.hasten(now);
         }
         !waits
+    }
+
+    fn has_interval(&self) -> bool {
+        matches!(&self.state, State::Running(running) if running.machine.has_interval())
     }
 
     fn is_partner(&self, (instance, node): &Copy) -> bool {
@@ -175,14 +194,17 @@ impl Job {
         begins: bool,
     ) -> bool {
         let in_flight = self.ledger.in_flight.is_some();
+        let has_had = self.ahead.as_ref().is_some_and(|ahead| ahead.has_had(1));
         let State::Running(running) = &mut self.state else { return false };
         if !running.machine.has_interval() {
             // Nobody knows when there is one.
             return false;
         }
-        // Else one is being cleared up, or processes are being started: it is asked again then.
         let hurries = !begins && !in_flight && running.machine.may_hurry();
         if hurries {
+            if has_had {
+                return false;
+            }
             running.machine.hurry(now);
         }
         let committed = self.of_epoch().collect();
@@ -273,7 +295,10 @@ impl Job {
     /// A machine has connected anew: what it had to tell meanwhile is lost, and it is asked again.
     pub(in crate::cluster) fn ask_again_ahead(&mut self, node: &NodeName) {
         if let Some(ahead) = &mut self.ahead {
+            let before = ahead.awaited.len();
             ahead.awaited.retain(|(_, other)| other != node);
+            // Not all has come: no checkpoint is brought forward for it.
+            ahead.hurried |= ahead.awaited.is_empty() && before > 0;
         }
     }
 
@@ -284,9 +309,9 @@ impl Job {
         }
     }
 
-    /// The same, of what was for a share.
-    pub(in crate::cluster) fn drop_share_ahead(&mut self) {
-        if self.ahead.as_ref().is_some_and(|ahead| ahead.errand == Errand::Share) {
+    /// The same, of what was for that.
+    pub(in crate::cluster) fn drop_ahead_for(&mut self, errand: Errand) {
+        if self.ahead.as_ref().is_some_and(|ahead| ahead.errand == errand) {
             self.drop_ahead();
         }
     }

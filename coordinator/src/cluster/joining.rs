@@ -91,7 +91,7 @@ impl Job {
                     self.migration.cause = None;
                 }
             }
-            None => self.drop_share_ahead(),
+            None => self.drop_ahead_for(Errand::Share),
         }
         let moves = self.migration.cause.is_some();
         let departures = self.departures(now);

@@ -236,7 +236,7 @@ impl ClusterMachine {
                 job.park_again = Some(now.nanos.saturating_add(pause));
                 job.feed(now, &mut self.shared, Event::Park);
             } else if self.drains.keys().any(|node| job.ledger.instances.is_on(node)) {
-                job.drop_ahead();
+                job.drop_ahead_for(Errand::Away);
                 job.park_again = Some(now.nanos.saturating_add(PAUSE));
             }
         }

@@ -28,7 +28,9 @@ pub fn hint(error: &clap::Error, arguments: &[String]) -> Option<String> {
         Some(ContextValue::String(word)) => Some(word.as_str()),
         _ => None,
     };
-    let mut commands = arguments.iter().filter(|word| !word.starts_with('-'));
+    let with_value = |at: usize| at > 0 && arguments[at - 1] == "--dir";
+    let words = arguments.iter().enumerate().filter(|(at, _)| !with_value(*at));
+    let mut commands = words.map(|(_, word)| word).filter(|word| !word.starts_with('-'));
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let word = word(ContextKind::InvalidSubcommand)?;

@@ -147,6 +147,8 @@ struct Screen {
     pipe_told: bool,
     /// Of who has only been attached, at a terminal.
     keys: Option<Keys>,
+    /// Nothing more is typed: Ctrl-\ is a signal alone, and leaves the job running.
+    input_over: bool,
 }
 
 impl Screen {
@@ -192,6 +194,7 @@ impl Screen {
             interrupted: None,
             pipe_told: false,
             keys: None,
+            input_over: false,
         })
     }
 
@@ -359,7 +362,7 @@ impl Screen {
         }
         if self.job.as_ref().is_some_and(|job| job.terminal) {
             terminal::enter_raw(std::io::stdin());
-        } else if self.keys.is_some() {
+        } else if self.keys.is_some() && !self.input_over {
             terminal::take_quit_key(std::io::stdin());
         }
     }
@@ -438,6 +441,7 @@ impl Screen {
             Typed::Bytes(bytes) if bytes.is_empty() && self.keys.is_some() => {
                 // Nobody reads keys any more: they are the terminal's again.
                 terminal::leave_raw();
+                self.input_over = true;
                 self.tell(&Ask::Input { bytes: String::new() });
             }
             Typed::Bytes(bytes) => self.tell(&Ask::Input { bytes: STANDARD.encode(bytes) }),
@@ -475,12 +479,14 @@ impl Screen {
                 }
                 return Next::Done(128 + 1);
             }
+            nix::libc::SIGQUIT if self.input_over => return self.leave(),
             // Of another key, or of none.
             nix::libc::SIGQUIT if self.keys.as_mut().is_some_and(|keys| !keys.quits()) => {
                 self.ask_before_quit();
             }
             nix::libc::SIGINT if self.keys.as_mut().is_some_and(|keys| !keys.interrupts()) => {
-                self.say("Ctrl-C again ends the job; to leave it running: Ctrl-\\ d and Enter");
+                let leave = if self.input_over { "Ctrl-\\" } else { "Ctrl-\\ d and Enter" };
+                self.say(&format!("Ctrl-C again ends the job; to leave it running: {leave}"));
             }
             signal if signals::is_foreign(signal) => self.tell(&Ask::Signal { signal }),
             signal if self.job.is_none() && self.interrupted.is_some() => {

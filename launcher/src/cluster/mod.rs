@@ -50,10 +50,12 @@ pub fn coordinator_folder(dir: &Path) -> PathBuf {
 pub fn coordinator_here(dir: &Path, asked: bool) -> PathBuf {
     let own = coordinator_folder(dir);
     let of_all = PathBuf::from(SYSTEM_COORDINATOR);
-    let listens = |folder: &Path| {
-        UnixStream::connect(ShortPath::of(&folder.join(COORDINATOR_SOCKET)).as_ref()).is_ok()
-    };
-    if !asked && !listens(&own) && listens(&of_all) { of_all } else { own }
+    let socket = |folder: &Path| folder.join(COORDINATOR_SOCKET);
+    let listens =
+        |folder: &Path| UnixStream::connect(ShortPath::of(&socket(folder)).as_ref()).is_ok();
+    let is_left = |folder: &Path| socket(folder).exists();
+    let takes_all = || listens(&of_all) || (is_left(&of_all) && !is_left(&own));
+    if !asked && !listens(&own) && takes_all() { of_all } else { own }
 }
 
 /// Whether the one that serves everybody on this machine has gone without taking its socket along.

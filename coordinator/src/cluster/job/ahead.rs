@@ -98,8 +98,14 @@ impl Ahead {
         (!self.awaited.is_empty() || self.waits.is_some()).then_some(self.until)
     }
 
-    pub(in crate::cluster) fn is_given_up(&self, now: Now) -> bool {
-        self.rounds >= MOST_ROUNDS || now.nanos >= self.until
+    /// Whether it has taken too long.
+    pub(in crate::cluster) fn is_late(&self, now: Now) -> bool {
+        now.nanos >= self.until
+    }
+
+    /// Whether there has been a round too many, or with the checkpoint that one was for.
+    pub(in crate::cluster) fn has_had(&self, more: u32) -> bool {
+        self.rounds >= MOST_ROUNDS + more
     }
 
     /// "2 images to node3, 1 to node4"

@@ -63,7 +63,13 @@ fn account() -> u32 {
 
 /// Where keys are ordered: at the coordinator's own socket, if it is this machine's.
 fn of_keys(context: &Context, arguments: &LoginArguments, what: &str) -> Result<Cluster, Failure> {
-    context.operators_cluster(what, arguments.state.as_ref())
+    let state = &arguments.state;
+    match Cluster::of_coordinator(&context.coordinator(state.clone())) {
+        Err(error) if state.is_some() => Err(error),
+        // It knows who its users are, whoever they are.
+        Err(_) => context.need_cluster(what),
+        Ok(own) => Ok(own),
+    }
 }
 
 /// Reads a key, so that a private one never leaves this process.

@@ -13,6 +13,9 @@ pub const LEFT: f64 = 130.0;
 pub const LANE: f64 = 26.0;
 const BAR: f64 = 16.0;
 
+/// As many rollbacks as a coordinator remembers of a job.
+const MOST_ROLLBACKS: usize = 100;
+
 /// Text that is safe within an element or an attribute.
 pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -120,6 +123,8 @@ pub fn whole(job: &Value, end: u64) -> String {
     let of_rollback = |at: u64| rollbacks.iter().find(|one| phases::ended(one) == Some(at));
     let restarted = number(job, "started_at_ms").filter(|_| is_restarted);
     let restarted = restarted.and_then(|at| match of_rollback(at) {
+        // Of more than these not all are listed, and nothing is known of a restart.
+        Some(_) if rollbacks.len() >= MOST_ROLLBACKS => None,
         Some(rollback) => phases::began(rollback),
         None => Some(at),
     });
