@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use serde_json::Value;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::atomic::AtomicU64;
 
 /// States that a machine can be in; each has its number, 0 too.
@@ -185,17 +186,13 @@ impl Metrics {
     /// Never, as long as strings can be written.
     pub fn text(&mut self, listings: &Listings, free: Option<u64>) -> Result<String, fmt::Error> {
         let states = items(&listings.nodes, usize::MAX).map(|node| &node["state"]);
-        tell_states(&self.nodes, &NODE_STATES, states);
+        let label = |state: &str| State { state: state.to_owned() };
+        tell_kinds(&self.nodes, &NODE_STATES, states, label);
         let states = items(&listings.jobs, usize::MAX).map(|job| &job["state"]);
-        tell_states(&self.jobs, &JOB_STATES, states);
-        self.attention.clear();
-        for what in ATTENTION {
-            self.attention.get_or_create(&What { what: what.to_owned() }).set(0);
-        }
+        tell_kinds(&self.jobs, &JOB_STATES, states, label);
         let found = items(&listings.around["attention"], usize::MAX).map(|one| &one["what"]);
-        for what in found.filter_map(Value::as_str).filter(|what| ATTENTION.contains(what)) {
-            self.attention.get_or_create(&What { what: what.to_owned() }).inc();
-        }
+        let label = |what: &str| What { what: what.to_owned() };
+        tell_kinds(&self.attention, &ATTENTION, found, label);
         self.slots.clear();
         self.load.clear();
         self.battery.clear();
@@ -259,19 +256,20 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// How many are in each of these states. Those of states that are over are not listed, but the newest job is.
-fn tell_states<'a>(
-    family: &Family<State, Gauge>,
+/// How many there are of each of these kinds, such as states. Others are not told: those of states that are over are not
+/// listed, but the newest job is.
+fn tell_kinds<'a, L: Clone + Hash + Eq>(
+    family: &Family<L, Gauge>,
     known: &[&str],
-    states: impl Iterator<Item = &'a Value>,
+    found: impl Iterator<Item = &'a Value>,
+    label: impl Fn(&str) -> L,
 ) {
     family.clear();
-    let label = |state: &str| State { state: state.to_owned() };
-    for state in known {
-        family.get_or_create(&label(state)).set(0);
+    for kind in known {
+        family.get_or_create(&label(kind)).set(0);
     }
-    for state in states.filter_map(Value::as_str).filter(|state| known.contains(state)) {
-        family.get_or_create(&label(state)).inc();
+    for kind in found.filter_map(Value::as_str).filter(|kind| known.contains(kind)) {
+        family.get_or_create(&label(kind)).inc();
     }
 }
 

@@ -56,12 +56,9 @@ impl Job {
         }
         let is_hasty = self.ledger.instances.nodes().any(|node| shared.members.is_leaving(node));
         let known = (self.newest_committed(), self.ledger.in_flight);
-        let may_begin = match &self.state {
-            State::Running(running) => {
-                !running.machine.has_interval() || running.machine.may_hurry()
-            }
-            State::Making(_) | State::Over => true,
-        };
+        let may_hurry =
+            matches!(&self.state, State::Running(running) if running.machine.may_hurry());
+        let may_begin = may_hurry || !self.has_interval();
         if let Some(ahead) = &mut self.ahead {
             if is_hasty {
                 ahead.hasten(now);
@@ -195,11 +192,11 @@ impl Job {
     ) -> bool {
         let in_flight = self.ledger.in_flight.is_some();
         let has_had = self.ahead.as_ref().is_some_and(|ahead| ahead.has_had(1));
-        let State::Running(running) = &mut self.state else { return false };
-        if !running.machine.has_interval() {
+        if !self.has_interval() {
             // Nobody knows when there is one.
             return false;
         }
+        let State::Running(running) = &mut self.state else { return false };
         let hurries = !begins && !in_flight && running.machine.may_hurry();
         if hurries {
             if has_had {
