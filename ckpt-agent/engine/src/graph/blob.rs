@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::error::{EngineError, Result};
+use super::Graph;
+
 /// Index of a [`Blob`] in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -23,4 +26,15 @@ pub struct Span {
     pub offset: u64,
     /// Where the chunk is, as the store names it.
     pub chunk: ckpt_store::ChunkRef,
+}
+
+impl Graph {
+    /// The blob of an index that another part of the image names.
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`]: there is none.
+    pub fn blob(&self, id: BlobId) -> Result<&Blob> {
+        let missing = || EngineError::Damaged(format!("blob {} does not exist", id.0));
+        self.blobs.get(id.0 as usize).ok_or_else(missing)
+    }
 }

@@ -344,8 +344,7 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
     if let Some(there) = itself(path, inode) {
         let there = File::from(there);
         // The file may have been another size when it was read than when it was looked at.
-        let content = context.graph.blobs.get(inode.content.0 as usize);
-        let length = content.map_or(0, |content| content.length);
+        let length = context.graph.blob(inode.content)?.length;
         make_same(&there, path, (inode.content, length), context)?;
         return Ok(there.into());
     }

@@ -243,7 +243,7 @@ fn put_back_one(file: &ByPath, content: &InPlace, context: &mut RestoreContext) 
     if !found.is_file() {
         return Err(unfit(ErrorKind::InvalidInput.into()));
     }
-    let length = context.graph.blobs.get(content.blob.0 as usize).map_or(0, |blob| blob.length);
+    let length = context.graph.blob(content.blob)?.length;
     let changed =
         inodes::rewrite(&opened, path, (content.blob, length.min(found.size())), context)?;
     if found.size() > length && !changed {

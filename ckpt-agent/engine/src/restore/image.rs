@@ -265,7 +265,7 @@ fn check_aio(
         && tail < places
         && area.shared
         && area.protection.0 == both
-        && blob(graph, events)?.length == u64::from(place.unread()) * aio::EVENT as u64;
+        && graph.blob(events)?.length == u64::from(place.unread()) * aio::EVENT as u64;
     if !is_sound {
         let what = "a context of asynchronous input and output that is none";
         return Err(EngineError::Damaged(format!("process {pid}: {what}")));
@@ -278,7 +278,7 @@ fn check_aio(
 
 impl BlobSource for Image {
     fn read(&self, graph: &Graph, id: BlobId) -> Result<Vec<u8>> {
-        let blob = blob(graph, id)?;
+        let blob = graph.blob(id)?;
         if blob.length > LARGEST_IN_MEMORY {
             return Err(EngineError::Damaged(format!("in-flight data of {} bytes", blob.length)));
         }
@@ -297,7 +297,7 @@ impl BlobSource for Image {
     fn copy_to(&self, graph: &Graph, id: BlobId, to: BorrowedFd<'_>) -> Result<()> {
         let failed = |error| EngineError::system("write", "a file of the image", error);
         let file = File::from(to.try_clone_to_owned().map_err(failed)?);
-        file.set_len(blob(graph, id)?.length).map_err(failed)?;
+        file.set_len(graph.blob(id)?.length).map_err(failed)?;
         self.for_each_span(graph, id, &mut |offset, bytes| {
             for (start, end) in runs_of_content(bytes) {
                 file.write_all_at(&bytes[start..end], offset + start as u64).map_err(failed)?;
@@ -312,7 +312,7 @@ impl BlobSource for Image {
         id: BlobId,
         each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let blob = blob(graph, id)?;
+        let blob = graph.blob(id)?;
         let mut bytes = Vec::new();
         for span in &blob.spans {
             if span.offset.saturating_add(u64::from(span.chunk.length)) > blob.length {
@@ -342,11 +342,4 @@ fn runs_of_content(bytes: &[u8]) -> Vec<(usize, usize)> {
         }
     }
     runs
-}
-
-fn blob(graph: &Graph, id: BlobId) -> Result<&super::super::graph::Blob> {
-    graph
-        .blobs
-        .get(id.0 as usize)
-        .ok_or_else(|| EngineError::Damaged(format!("blob {} does not exist", id.0)))
 }

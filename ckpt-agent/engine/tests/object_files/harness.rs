@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ckpt_engine::graph::{BlobId, CarriedInode, Clocks, FileId, Graph, OpenFile};
+use ckpt_engine::graph::{Blob, BlobId, CarriedInode, Clocks, FileId, Graph, OpenFile};
 use ckpt_engine::objects::{
     BlobData, BlobSource, Console, DumpContext, Extent, Object, Probe, RestoreContext,
 };
@@ -128,6 +128,8 @@ impl Image {
     }
 
     pub fn restore_with(self, force: bool) -> Result<Restored> {
+        let blobs =
+            self.blobs.iter().map(|blob| Blob { length: blob.length, spans: Vec::new() }).collect();
         let graph = Graph {
             version: 1,
             architecture: "x86_64".into(),
@@ -149,7 +151,7 @@ impl Image {
             sharing: Vec::new(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
-            blobs: Vec::new(),
+            blobs,
         };
         let blobs = Memory(self.blobs);
         let mut context = RestoreContext::new(&graph, &blobs, force, 300);
