@@ -93,6 +93,8 @@ pub enum Signals {
     OfAllocation {
         /// Called at SIGTERM.
         terminated: fn(),
+        /// Called at SIGUSR1.
+        signalled: fn(),
     },
 }
 

@@ -12,7 +12,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use super::AgentError;
 use super::shell_call::{SOCKET, ShellReply, ShellRequest, VARIABLE};
-use ckpt_engine::job_init::Channel;
+use ckpt_engine::job_init::{Channel, shown_by_init};
 use ckpt_engine::split::standin::become_remote_shell;
 use protocol::cluster::group;
 
@@ -21,6 +21,34 @@ use protocol::cluster::group;
 const PREFIXES: [&str; 10] =
     ["OMPI_", "PMIX_", "PMI_", "PRTE_", "UCX_", "MPIR_", "MPICH_", "HYDRA_", "I_MPI_", "FI_"];
 const NAMES: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "LANG", group::VARIABLE];
+
+/// Variables that say where a process is, or who has started it.
+const OF_A_NODE: [&str; 22] = [
+    "HOSTNAME",
+    "HOME",
+    "LOGNAME",
+    "OLDPWD",
+    "PWD",
+    "SHELL",
+    "SHLVL",
+    "SLURMD_NODENAME",
+    "SLURM_CPUS_ON_NODE",
+    "SLURM_GTIDS",
+    "SLURM_LAUNCH_NODE_IPADDR",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_PROCID",
+    "SLURM_TASK_PID",
+    "SLURM_TOPOLOGY_ADDR",
+    "TMPDIR",
+    "USER",
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_ID",
+    "DISPLAY",
+    "_",
+];
+/// The same, by how they begin.
+const OF_NODES: [&str; 3] = ["CKPTD_", "SLURM_SRUN_", "SLURM_STEP_"];
 
 /// The status by which ssh says that it could not do its part.
 const NOT_STARTED: u8 = 255;
@@ -43,7 +71,7 @@ pub fn rsh(dir: &Path, node: &str, command: &[OsString]) -> Result<u8, AgentErro
         node: node.to_owned(),
         has_groups: std::env::var_os(group::VARIABLE).is_some(),
         line: join(command),
-        environment: std::env::vars_os().filter(|(name, _)| goes_along(name)).collect(),
+        environment: taken_along(std::env::vars_os().collect()),
         working_directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
         pid: std::process::id() as i32,
         parent: nix::unistd::getppid().as_raw(),
@@ -81,17 +109,30 @@ fn call(dir: &Path, request: &ShellRequest) -> Result<(ShellReply, OwnedFd, Owne
     Ok((reply, link, far))
 }
 
-/// The agent that started the job's part named its socket; after a move that may be elsewhere.
+/// The agent that runs this part of the job now, as the job's init tells: after a move, or in another allocation, it is another
+/// than the one that has started it, whose socket the environment names.
 fn connect(dir: &Path) -> Result<UnixStream, AgentError> {
+    let told = shown_by_init(std::process::id() as i32);
+    let is_inside = told.is_some();
     let named = std::env::var_os(VARIABLE).map(PathBuf::from);
-    if let Some(stream) = named.as_ref().and_then(|socket| UnixStream::connect(socket).ok()) {
-        return Ok(stream);
+    let mut sockets = told.into_iter().chain(named).chain([dir.join(SOCKET)]).peekable();
+    let first = sockets.peek().cloned().unwrap_or_default();
+    let mut failed = None;
+    for socket in sockets {
+        match UnixStream::connect(&socket) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = failed.or(Some(error)),
+        }
     }
-    let socket = dir.join(SOCKET);
-    UnixStream::connect(&socket).map_err(AgentError::system(format!(
-        "reach the agent at {} (is this inside of a job on a cluster?)",
-        named.unwrap_or(socket).display()
-    )))
+    let cause = failed.unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
+    let what = format!("reach the agent at {}", first.display());
+    // It may be on its way.
+    match is_inside {
+        true => Err(AgentError::Unfit(format!("{what}: {cause}"))),
+        false => Err(
+            AgentError::system(format!("{what} (is this inside of a job on a cluster?)"))(cause),
+        ),
+    }
 }
 
 fn join(command: &[OsString]) -> OsString {
@@ -99,10 +140,25 @@ fn join(command: &[OsString]) -> OsString {
     OsString::from_vec(words.join(&b' '))
 }
 
+/// What of the caller's environment goes along. In an allocation of Slurm that is nearly all, as with daemons that srun starts
+/// (srun(1), --export): what a script or a module has set is meant for all nodes.
+fn taken_along(mut environment: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    let in_slurm = environment.iter().any(|(name, _)| name == "SLURM_JOB_ID");
+    environment.retain(|(name, _)| goes_along(name) || (in_slurm && is_for_all_nodes(name)));
+    environment
+}
+
 fn goes_along(name: &OsStr) -> bool {
     let name = name.as_bytes();
     PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
         || NAMES.iter().any(|known| name == known.as_bytes())
+}
+
+/// Whether a variable is neither one of a machine, a login or a task, nor ckptd's own.
+fn is_for_all_nodes(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    !OF_A_NODE.iter().any(|known| name == known.as_bytes())
+        && !OF_NODES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
 /// Copies of the three standard streams. One that is closed is /dev/null.
@@ -144,5 +200,17 @@ mod tests {
         for name in ["HOME", "PATHS", "SECRET", "CKPTD_AGENT_SOCKET"] {
             assert!(!goes_along(OsStr::new(name)), "{name}");
         }
+    }
+
+    #[test]
+    fn in_slurm_what_a_script_has_set_goes_along() {
+        let set = ["PYTHONPATH", "OMP_NUM_THREADS", "PWD", "CKPTD_GROUP", "CKPTD_AGENT_SOCKET"];
+        let taken = |more: &[&str]| -> Vec<OsString> {
+            let all = set.iter().chain(more).map(|name| (OsString::from(name), OsString::new()));
+            taken_along(all.collect()).into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(taken(&[]), ["CKPTD_GROUP"]);
+        let in_slurm = taken(&["SLURM_JOB_ID", "SLURM_PROCID"]);
+        assert_eq!(in_slurm, ["PYTHONPATH", "OMP_NUM_THREADS", "CKPTD_GROUP", "SLURM_JOB_ID"]);
     }
 }

@@ -231,9 +231,9 @@ async fn serve(
             on_signal(SignalKind::terminate(), &reports, || Event::Terminate)?;
             on_signal(SignalKind::user_defined1(), &reports, || Event::HandOver)?;
         }
-        Signals::OfAllocation { terminated } => {
+        Signals::OfAllocation { terminated, signalled } => {
             disregard(SignalKind::terminate(), terminated)?;
-            disregard(SignalKind::user_defined1(), || {})?;
+            disregard(SignalKind::user_defined1(), signalled)?;
         }
     }
     let identity = Arc::new(identity(options).await?);

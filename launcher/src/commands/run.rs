@@ -78,7 +78,7 @@ fn perform_in(
     if let Some(cluster) = cluster {
         telling::refuse_trace(&arguments.options, ON_A_CLUSTER)?;
         let launcher = mpi::recognise(&program, &found);
-        separate(launcher.as_ref(), sharing, arguments.options.quiet, &mut environment);
+        separate(launcher.as_ref(), sharing, &arguments, &mut environment);
         let prepared = Prepared { launcher, directory, environment, kept, sharing };
         return clustered::run(context, &cluster, arguments, prepared);
     }
@@ -108,7 +108,7 @@ pub fn refuse_early(command: &[OsString], sharing: Sharing) -> Result<(), Failur
 fn separate(
     launcher: Option<&mpi::Found>,
     sharing: Sharing,
-    quiet: bool,
+    arguments: &RunArguments,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
     let Some(launcher) = launcher else {
@@ -117,8 +117,9 @@ fn separate(
         }
         return;
     };
-    let caution = mpi::separate(launcher, mpi::Reach::Cluster, sharing, environment);
-    if let Some(text) = caution.filter(|_| !quiet) {
+    let reach = mpi::Reach::Cluster;
+    let cautions = mpi::separate(launcher, reach, sharing, &arguments.command, environment);
+    for text in cautions.iter().filter(|_| !arguments.options.quiet) {
         eprintln!("ckptd: {text}");
     }
 }
@@ -157,7 +158,8 @@ fn run_here(
     let Prepared { launcher, directory, mut environment, kept, sharing } = prepared;
     let settings = JobSettings::default().with(&arguments.options);
     if let Some(launcher) = launcher {
-        mpi::separate(&launcher, mpi::Reach::Machine, sharing, &mut environment);
+        let reach = mpi::Reach::this_machine();
+        mpi::separate(&launcher, reach, sharing, &arguments.command, &mut environment);
     }
     let program = arguments.command.first().cloned().unwrap_or_default();
     let what = format!("run {}", program.to_string_lossy());

@@ -91,7 +91,12 @@ fn set_daemons(run_time: RunTime, in_slurm: bool, environment: &mut Vec<(OsStrin
     };
     set(told.into_iter(), environment);
     if in_slurm {
-        set_fixed(run_time.profile().daemons_not_by_slurm, environment);
+        let fixed = run_time.profile().daemons_not_by_slurm;
+        // A site's module may say so; its daemons would start behind ckptd's back.
+        environment.retain(|(name, value)| {
+            value != "slurm" || !fixed.iter().any(|(fixed, _)| name == fixed)
+        });
+        set_fixed(fixed, environment);
     }
 }
 
@@ -322,6 +327,9 @@ mod tests {
         assert_eq!(in_slurm("OMPI_MCA_orte_default_dash_host"), None);
         let way = [in_slurm("OMPI_MCA_plm"), in_slurm("PRTE_MCA_plm"), in_slurm("HYDRA_RMK")];
         assert_eq!(way, [Some("rsh".to_owned()), Some("ssh".to_owned()), None]);
+        let by_site =
+            of(vec![("SLURM_JOB_ID".into(), "7".into()), ("OMPI_MCA_plm".into(), "slurm".into())]);
+        assert_eq!(by_site("OMPI_MCA_plm").as_deref(), Some("rsh"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - [`separate`]: ranks without shared memory.
 //! - [`group`]: ranks with shared memory in groups, each below a daemon of its own.
 //! - [`hosts`]: what launchers are told of the cluster's nodes.
+//! - [`own`]: what users set themselves.
 //! - [`launch`]: daemons by `ckptd rsh`, on the cluster's nodes.
 //! - [`profile`]: what is known of each run time.
 //! - [`tags`]: which rank has written a line, where the run time tells that.
@@ -13,6 +14,7 @@
 mod group;
 mod hosts;
 mod launch;
+mod own;
 mod profile;
 mod recognise;
 pub mod report;

@@ -10,6 +10,8 @@ pub struct Profile {
     /// With these its ranks have no memory in common, where that can be had, all connections are made at the start, and no
     /// rank is bound to a core that it would share with another after a move.
     pub separable: &'static [Setting],
+    /// With these its ranks have whatever memory in common it likes, but no device of a network's, which no checkpoint can keep.
+    pub without_devices: &'static [Setting],
     /// Those of them that are other where ranks have memory in common within a group.
     pub in_groups: &'static [Setting],
     /// Whether that is set where all ranks stay on one machine, too.
@@ -32,14 +34,30 @@ pub struct Profile {
     pub tested: &'static str,
 }
 
+/// Windows go by the network otherwise.
+const ONE_SIDED_BY_NO_DEVICE: Setting = ("OMPI_MCA_osc", "^ucx");
+/// Libraries that come with drivers of networks, and open their devices. Where they are not, nobody misses them.
+const COLLECTIVE_BY_NO_DEVICE: Setting = ("OMPI_MCA_coll", "^hcoll,ucc");
+const OPEN_MPI_WITHOUT_DEVICES: &[Setting] = &[
+    ("OMPI_MCA_pml", "ob1"),
+    ("OMPI_MCA_btl", "^openib,uct,ofi,usnic"),
+    ONE_SIDED_BY_NO_DEVICE,
+    COLLECTIVE_BY_NO_DEVICE,
+];
+
 const OPEN_MPI_4: Profile = Profile {
     name: "Open MPI",
     separable: &[
+        // Without it, UCX or PSM2 goes before any btl where there is a device for them.
+        ("OMPI_MCA_pml", "ob1"),
         ("OMPI_MCA_btl", "self,tcp"),
+        ONE_SIDED_BY_NO_DEVICE,
+        COLLECTIVE_BY_NO_DEVICE,
         ("PMIX_MCA_gds", "hash"),
         ("OMPI_MCA_mpi_preconnect_mpi", "1"),
         ("OMPI_MCA_hwloc_base_binding_policy", "none"),
     ],
+    without_devices: OPEN_MPI_WITHOUT_DEVICES,
     in_groups: &[("OMPI_MCA_btl", "self,vader,tcp")],
     alone: true,
     daemons_not_by_slurm: &[("OMPI_MCA_plm", "rsh")],
@@ -58,10 +76,13 @@ const OPEN_MPI_5: Profile = Profile {
         // Without it, libraries for networks that are not there are asked first.
         ("OMPI_MCA_pml", "ob1"),
         ("OMPI_MCA_btl", "self,tcp"),
+        ONE_SIDED_BY_NO_DEVICE,
+        COLLECTIVE_BY_NO_DEVICE,
         ("PMIX_MCA_gds", "hash"),
         ("OMPI_MCA_mpi_preconnect_mpi", "1"),
         ("PRTE_MCA_hwloc_default_binding_policy", "none"),
     ],
+    without_devices: OPEN_MPI_WITHOUT_DEVICES,
     in_groups: &[("OMPI_MCA_btl", "self,sm,tcp")],
     alone: true,
     daemons_not_by_slurm: &[("PRTE_MCA_plm", "ssh")],
@@ -77,7 +98,8 @@ const OPEN_MPI_5: Profile = Profile {
 const MPICH: Profile = Profile {
     name: "MPICH",
     // Neither UCX's shared memory nor MPICH's own. Hydra hands the environment to all ranks.
-    separable: &[("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")],
+    separable: &[("UCX_TLS", "tcp,self"), ("FI_PROVIDER", "tcp"), ("MPIR_CVAR_NOLOCAL", "1")],
+    without_devices: &[("UCX_TLS", "tcp,self,sm"), ("FI_PROVIDER", "tcp")],
     // UCX's would reach over all of a machine; MPICH's own is for the ranks of one proxy.
     in_groups: &[("MPIR_CVAR_NOLOCAL", "0")],
     // They stay together anyway, and many a version may hang at its end without shared memory.
@@ -98,6 +120,7 @@ const INTEL: Profile = Profile {
     // Its ranks have memory in common on each node whatever is set: I_MPI_FABRICS=ofi leaves a segment for them, seen with
     // 2021.18.
     separable: &[("FI_PROVIDER", "tcp"), ("I_MPI_PIN", "0")],
+    without_devices: &[("FI_PROVIDER", "tcp")],
     // For it a proxy's ranks are a node's.
     in_groups: &[],
     alone: false,

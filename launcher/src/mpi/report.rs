@@ -1,6 +1,6 @@
 //! What `ckptd doctor --mpi` tells.
 
-use super::{Found, find_program, recognise, separate};
+use super::{Found, find_program, own, recognise, separate};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -29,11 +29,11 @@ pub struct Known {
     /// Releases that are tested.
     pub tested: &'static str,
     /// What ranks have between each other on a cluster.
-    pub transport_on_a_cluster: &'static str,
+    pub transport_on_a_cluster: String,
     /// How they move there.
     pub moves: &'static str,
     /// What they have on one machine.
-    pub transport_alone: &'static str,
+    pub transport_alone: String,
     /// Variables by which that is so, unless the user has set them.
     pub settings: BTreeMap<&'static str, &'static str>,
     /// Those of them that this environment has already.
@@ -65,17 +65,29 @@ fn known(found: &Found, environment: &[(OsString, OsString)]) -> Known {
         let is_one = profile.separable.iter().any(|(known, _)| *known == name);
         is_one.then(|| (name.to_owned(), value))
     });
+    let told = profile.separable.iter().copied();
+    let undone = own::other_than(found.run_time, told, &[], environment);
+    let said = own::warning(&undone).into_iter().chain(separate::caution(found));
+    let said: Vec<String> = said.collect();
+    let by_user = |usual: &'static str| {
+        let listed: Vec<String> =
+            undone.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        match listed.is_empty() {
+            true => usual.to_owned(),
+            false => format!("what your {} gives, not {usual}", listed.join(", ")),
+        }
+    };
     Known {
         run_time: profile.name,
         release: found.release().map(str::to_owned),
         tested: profile.tested,
-        transport_on_a_cluster: profile.transport,
+        transport_on_a_cluster: by_user(profile.transport),
         moves: profile.moves,
-        transport_alone: if profile.alone { profile.transport } else { "shared memory" },
+        transport_alone: by_user(if profile.alone { profile.transport } else { "shared memory" }),
         settings: profile.separable.iter().copied().collect(),
         set_by_user: set_by_user.collect(),
         cost: profile.cost,
-        caution: separate::caution(found),
+        caution: (!said.is_empty()).then(|| said.join("; ")),
     }
 }
 
@@ -103,7 +115,7 @@ impl Report {
         line("run time", &format!("{} {release} (tested: {})", known.run_time, known.tested));
         line("on a cluster", &format!("{}; {}", known.transport_on_a_cluster, known.moves));
         line("", "daemons start by 'ckptd rsh' on the cluster's nodes");
-        line("one machine", known.transport_alone);
+        line("one machine", &known.transport_alone);
         line("cost", known.cost);
         for (name, value) in &known.settings {
             match known.set_by_user.get(*name) {
@@ -140,6 +152,7 @@ mod tests {
         let text = report.describe();
         assert!(text.contains("Open MPI 5.0.11 (tested: "), "{text}");
         assert!(text.contains("OMPI_MCA_btl=self,sm, yours: not self,tcp"), "{text}");
+        assert!(text.contains("what your OMPI_MCA_btl=self,sm gives, not TCP"), "{text}");
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["run_time"], "Open MPI");
         assert_eq!(json["settings"]["PMIX_MCA_gds"], "hash");

@@ -1,8 +1,9 @@
 //! The settings by which ranks can be separated.
 
 use super::version::{release, release_text};
-use super::{Found, RunTime, Sharing};
+use super::{Found, RunTime, Sharing, own};
 use std::ffi::OsString;
+use std::path::Path;
 
 /// The first MPICH that does not hang in MPI_Finalize over UCX's TCP.
 const MPICH_REPAIRED: (u32, u32) = (4, 2);
@@ -11,26 +12,48 @@ const MPICH_REPAIRED: (u32, u32) = (4, 2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// They stay on one machine.
-    Machine,
+    Machine {
+        /// Whether it has devices of networks with which ranks need no kernel.
+        has_devices: bool,
+    },
     /// Each may come to be on another machine.
     Cluster,
 }
 
-/// Adds the settings to the environment of a launcher of MPI jobs, but those that the user has set, unless all ranks of a
-/// node share memory. What the user should know about them.
+/// Where drivers put the devices of InfiniBand and RoCE, Omni-Path and Slingshot.
+const DEVICES: [&str; 3] = ["/dev/infiniband", "/dev/hfi1_0", "/dev/cxi0"];
+
+impl Reach {
+    /// This machine.
+    pub fn this_machine() -> Self {
+        let has_devices = DEVICES.iter().any(|device| Path::new(device).exists());
+        Self::Machine { has_devices }
+    }
+}
+
+/// Adds the settings to the environment of a launcher of MPI jobs, but those that the user has set. Where ranks of a node share
+/// memory, these are such that they have no device of a network's open, if there may be one. What the user should know about
+/// them.
 pub fn separate(
     found: &Found,
     reach: Reach,
     sharing: Sharing,
+    command: &[OsString],
     environment: &mut Vec<(OsString, OsString)>,
-) -> Option<String> {
+) -> Vec<String> {
     let profile = found.run_time.profile();
-    if sharing == Sharing::Nodes || (reach == Reach::Machine && !profile.alone) {
-        return None;
+    let is_alone = reach != Reach::Cluster;
+    if sharing == Sharing::Nodes || (is_alone && !profile.alone) {
+        if reach != (Reach::Machine { has_devices: false }) {
+            let settings = profile.without_devices.iter();
+            set(settings.map(|(name, value)| (*name, value.into())), environment);
+        }
+        return Vec::new();
     }
+    let of_user = own::other_than(found.run_time, profile.settings(sharing), command, environment);
     let settings = profile.settings(sharing);
     let changed = set(settings.map(|(name, value)| (name, value.into())), environment);
-    caution(found).filter(|_| changed)
+    own::warning(&of_user).into_iter().chain(caution(found).filter(|_| changed)).collect()
 }
 
 /// The same for what is no launcher but may call one, of whichever run time, on a cluster.
@@ -99,7 +122,8 @@ mod tests {
         own: &[(&str, &str)],
     ) -> Vec<(OsString, OsString)> {
         let mut environment = own.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        assert_eq!(separate(&found(run_time), reach, sharing, &mut environment), None);
+        let said = separate(&found(run_time), reach, sharing, &[], &mut environment);
+        assert_eq!(!said.is_empty(), !own.is_empty());
         environment
     }
 
@@ -107,34 +131,45 @@ mod tests {
     fn ranks_of_a_group_have_shared_memory() {
         let groups = Sharing::Groups(std::num::NonZeroU32::MIN);
         let of = |run_time| sharing_settings(run_time, Reach::Cluster, groups, &[]);
-        assert_eq!(of(RunTime::OpenMpi4)[0], ("OMPI_MCA_btl".into(), "self,vader,tcp".into()));
+        assert_eq!(of(RunTime::OpenMpi4)[1], ("OMPI_MCA_btl".into(), "self,vader,tcp".into()));
         assert_eq!(of(RunTime::OpenMpi5)[1], ("OMPI_MCA_btl".into(), "self,sm,tcp".into()));
-        let mpich = [("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "0")];
+        let mpich = [("UCX_TLS", "tcp,self"), ("FI_PROVIDER", "tcp"), ("MPIR_CVAR_NOLOCAL", "0")];
         assert_eq!(of(RunTime::Mpich), mpich.map(|(name, value)| (name.into(), value.into())));
         assert_eq!(of(RunTime::IntelMpi), settings(RunTime::IntelMpi, Reach::Cluster, &[]));
         let own = [("OMPI_MCA_btl", "self,tcp")];
         let own = sharing_settings(RunTime::OpenMpi4, Reach::Cluster, groups, &own);
-        assert_eq!((own.len(), own[0].1.as_os_str()), (4, "self,tcp".as_ref()));
+        assert_eq!((own.len(), own[0].1.as_os_str()), (7, "self,tcp".as_ref()));
+    }
+
+    #[test]
+    fn ranks_with_shared_memory_have_no_devices() {
         let nodes = sharing_settings(RunTime::OpenMpi4, Reach::Cluster, Sharing::Nodes, &[]);
-        assert!(nodes.is_empty());
+        assert!(nodes.contains(&("OMPI_MCA_pml".into(), "ob1".into())));
+        assert!(nodes.iter().all(|(_, value)| value != "self,tcp"));
+        let alone = |has_devices| {
+            settings(RunTime::Mpich, Reach::Machine { has_devices }, &[]).into_iter().next()
+        };
+        assert_eq!(alone(false), None);
+        assert_eq!(alone(true), Some(("UCX_TLS".into(), "tcp,self,sm".into())));
     }
 
     #[test]
     fn launchers_are_told_what_separates_their_ranks() {
         let of = |run_time| settings(run_time, Reach::Cluster, &[]);
-        assert_eq!(of(RunTime::OpenMpi4).len(), 4);
-        assert_eq!(of(RunTime::OpenMpi5).len(), 5);
+        assert_eq!(of(RunTime::OpenMpi4).len(), 7);
+        assert_eq!(of(RunTime::OpenMpi5).len(), 7);
         assert_eq!(of(RunTime::Mpich)[0], ("UCX_TLS".into(), "tcp,self".into()));
         assert_eq!(of(RunTime::IntelMpi)[0], ("FI_PROVIDER".into(), "tcp".into()));
         let own = [("OMPI_MCA_btl", "vader,self")];
         let own = settings(RunTime::OpenMpi4, Reach::Cluster, &own);
-        assert_eq!((own.len(), own[0].1.as_os_str()), (4, "vader,self".as_ref()));
+        assert_eq!((own.len(), own[0].1.as_os_str()), (7, "vader,self".as_ref()));
     }
 
     #[test]
     fn on_one_machine_only_open_mpi_does_without_shared_memory() {
-        let of = |run_time| settings(run_time, Reach::Machine, &[]).len();
-        assert_eq!((of(RunTime::OpenMpi4), of(RunTime::OpenMpi5)), (4, 5));
+        let alone = Reach::Machine { has_devices: false };
+        let of = |run_time| settings(run_time, alone, &[]).len();
+        assert_eq!((of(RunTime::OpenMpi4), of(RunTime::OpenMpi5)), (7, 7));
         assert_eq!((of(RunTime::Mpich), of(RunTime::IntelMpi)), (0, 0));
     }
 

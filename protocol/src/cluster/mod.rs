@@ -29,7 +29,7 @@ mod versions;
 use crate::agent::InstanceId;
 use serde::{Deserialize, Serialize};
 
-pub use name::{NameError, NodeName};
+pub use name::{NameError, NodeName, host_label};
 pub use versions::{VERSIONS, Versions};
 
 /// Grows by one at each rollback or restart of a job. Everything that carries a lower one than the

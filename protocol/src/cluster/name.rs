@@ -57,6 +57,13 @@ impl std::fmt::Display for NodeName {
     }
 }
 
+/// A host's name as the label that a node is called by: host names are the same in any case (RFC 1035), and schedulers
+/// take some letters that they don't have.
+#[must_use]
+pub fn host_label(host: &str) -> String {
+    host.to_ascii_lowercase().replace(['_', '.'], "-")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

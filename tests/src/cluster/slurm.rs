@@ -23,6 +23,8 @@ pub struct Slurm {
     // The daemons go before their machines.
     daemons: Vec<Background>,
     cluster: Cluster,
+    /// How the nodes' names in Slurm begin.
+    prefix: String,
 }
 
 impl Slurm {
@@ -31,6 +33,18 @@ impl Slurm {
     /// # Errors
     /// When anything does not come up.
     pub fn start(ckptd: &Path, nodes: usize) -> Result<Option<Slurm>, Failure> {
+        Self::start_called("node", ckptd, nodes)
+    }
+
+    /// The same, on nodes whose names in Slurm begin so; the machines are node1, node2 ...
+    ///
+    /// # Errors
+    /// When anything does not come up.
+    pub fn start_called(
+        prefix: &str,
+        ckptd: &Path,
+        nodes: usize,
+    ) -> Result<Option<Slurm>, Failure> {
         if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
             println!("    skipped: no {missing}; tests/install installs it");
             return Ok(None);
@@ -38,17 +52,17 @@ impl Slurm {
         let cluster = Cluster::start(&Spec::new(nodes))?;
         cluster.share(ckptd)?;
         cluster.share_script("epilog.sh", EPILOG)?;
-        cluster.share_script("slurm.conf", &configuration(nodes))?;
+        cluster.share_script("slurm.conf", &configuration(prefix, nodes))?;
         let key: String = std::iter::repeat_with(fastrand::alphanumeric).take(1024).collect();
         cluster.share_script("munge.key", &key)?;
-        let mut slurm = Slurm { daemons: Vec::new(), cluster };
+        let mut slurm = Slurm { daemons: Vec::new(), cluster, prefix: prefix.to_owned() };
         for number in 0..=nodes {
             slurm.furnish(number)?;
             slurm.spawn(number, &MUNGED)?;
         }
         slurm.spawn(0, &["slurmctld", "-D"])?;
         for number in 1..=nodes {
-            slurm.spawn(number, &["slurmd", "-D"])?;
+            slurm.spawn_slurmd(number)?;
         }
         let idle = format!("{nodes} idle");
         let up = until("all nodes are idle", UP_LIMIT, || {
@@ -68,7 +82,12 @@ impl Slurm {
         self.cluster.node(number).power_on()?;
         self.furnish(number)?;
         self.spawn(number, &MUNGED)?;
-        self.spawn(number, &["slurmd", "-D"])
+        self.spawn_slurmd(number)
+    }
+
+    fn spawn_slurmd(&mut self, number: usize) -> Result<(), Failure> {
+        let name = format!("{}{number}", self.prefix);
+        self.spawn(number, &["slurmd", "-D", "-N", &name])
     }
 
     /// The machines.
@@ -152,7 +171,7 @@ const MUNGED: [&str; 4] = ["munged", "--foreground", "--force", "--key-file=/run
 const ENVIRONMENT: [(&str, &str); 2] = [("SLURM_CONF", "/mnt/shared/slurm.conf"), ("PATH", PATH)];
 
 /// slurm.conf(5). A requeued job waits until credentials of its run before have expired. Nodes are namespaces of one machine: their processes are told apart by /proc, not by control groups.
-fn configuration(nodes: usize) -> String {
+fn configuration(prefix: &str, nodes: usize) -> String {
     format!(
         "ClusterName=test
 SlurmctldHost=node0
@@ -176,7 +195,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2
 MpiDefault=none
-NodeName=node[1-{nodes}] CPUs=8
+NodeName={prefix}[1-{nodes}] NodeHostname=node[1-{nodes}] NodeAddr=node[1-{nodes}] CPUs=8
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=20
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=2 PreemptMode=OFF
 "

@@ -12,7 +12,9 @@ use super::super::graph::{
 };
 use super::super::inodes::{self, segments};
 use super::super::names;
-use super::super::objects::{BlobData, DumpContext, in_place, is_watched, is_write_watched};
+use super::super::objects::{
+    BlobData, DumpContext, in_place, interconnect, is_watched, is_write_watched,
+};
 use super::super::proc::Mapping;
 use super::super::sys::stat::{major, modified_ns_of};
 use super::mapped_file;
@@ -148,6 +150,9 @@ pub fn check_watched(host_pid: i32, smaps: &Mapping, context: &DumpContext) -> R
     if is_watched(smaps) && !is_known && !is_ours { Err(refuse(smaps, what)) } else { Ok(()) }
 }
 
+/// Why a mapped device is refused.
+const DEVICE: &str = "is a device, which cannot be checkpointed";
+
 /// Refuses a mapping that no image can hold.
 ///
 /// # Errors
@@ -167,7 +172,10 @@ pub fn check(host_pid: i32, mapping: &Mapping, context: &DumpContext) -> Result<
         return context.aio.of(host_pid, mapping).map(drop);
     }
     if path.starts_with("/dev/") && !path.starts_with("/dev/shm/") && path != "/dev/zero" {
-        return Err(refuse(mapping, "is a device, which cannot be checkpointed"));
+        return Err(match interconnect::way_out(path) {
+            Some(way_out) => refuse_with(mapping, DEVICE, way_out),
+            None => refuse(mapping, DEVICE),
+        });
     }
     Ok(())
 }
@@ -319,10 +327,12 @@ fn add_written(host_pid: i32, mapping: &Mapping, context: &mut DumpContext) -> O
 }
 
 fn refuse(mapping: &Mapping, why: &str) -> EngineError {
-    EngineError::Refused(Refusal::new(
-        format!("the mapping of {} at {:#x} {why}", mapping.name, mapping.start),
-        "unmap it while checkpoints are taken, or run without it",
-    ))
+    refuse_with(mapping, why, "unmap it while checkpoints are taken, or run without it")
+}
+
+fn refuse_with(mapping: &Mapping, why: &str, way_out: &str) -> EngineError {
+    let what = format!("the mapping of {} at {:#x} {why}", mapping.name, mapping.start);
+    EngineError::Refused(Refusal::new(what, way_out))
 }
 
 /// Whether an inode's content was already read through a descriptor of it.

@@ -25,6 +25,9 @@ pub struct InstanceOrder {
     pub hosts: String,
     /// Where the next agent finds this init: a Unix socket, made by it, in a folder of the agent's.
     pub socket: PathBuf,
+    /// Where processes of the job call the agent; `None`: they can't. The init shows it to them.
+    #[serde(default)]
+    pub calls: Option<PathBuf>,
     /// CLOCK_BOOTTIME, as the agent reads it, until which processes may run with no agent there, ns.
     pub lease_until_ns: u64,
     /// Whether a restored instance waits, complete, for [`Instruction::Go`]. A launched one never does.

@@ -14,6 +14,7 @@ mod order;
 mod reap;
 mod rehearsal;
 mod rights;
+mod shown;
 mod stage;
 pub mod stages;
 pub(super) mod world;
@@ -23,6 +24,8 @@ pub use instance::{Connection, InstanceOrder, Instruction, Introduction, Keepsak
 pub use namespaces::{KEPT_MOUNTS, groups_outside};
 pub use order::INIT_NAME;
 pub use rehearsal::{OwnFile, Rehearsal, RehearsedInstance};
+pub(super) use shown::arguments as shown_arguments;
+pub use shown::shown_by_init;
 pub use stage::run;
 pub use world::{NUMBERS_VARIABLE, World, lacking};
 

@@ -20,6 +20,7 @@ use super::super::sys::restrained::{hand_on, hand_on_nothing};
 use super::super::sys::{memfd, prctl, standing};
 use super::channel::Channel;
 use super::namespaces;
+use super::shown_arguments;
 use super::world::World;
 use super::{Order, Task};
 
@@ -95,7 +96,12 @@ fn execute_again(channel: &Channel, left: &Left) -> std::io::Result<Infallible> 
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
     }
     hand_on()?;
-    let arguments = [CString::new(INIT_NAME)?, CString::new(file.as_raw_fd().to_string())?];
+    let number = CString::new(file.as_raw_fd().to_string())?;
+    let mut arguments = vec![CString::new(INIT_NAME)?, number];
+    let calls = left.order.instance.as_ref().and_then(|instance| instance.calls.as_deref());
+    for shown in shown_arguments(calls) {
+        arguments.push(CString::new(shown.into_encoded_bytes())?);
+    }
     Ok(nix::unistd::execv(c"/proc/self/exe", &arguments)?)
 }
 

@@ -18,6 +18,7 @@ mod console_terminal;
 mod context;
 mod families;
 pub mod in_place;
+pub mod interconnect;
 mod multicast;
 mod nsfile;
 mod other_name;

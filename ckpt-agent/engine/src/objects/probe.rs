@@ -10,7 +10,7 @@ use super::super::names;
 use super::super::sys::abi;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::stat::identity;
-use super::{families, other_name};
+use super::{families, interconnect, other_name};
 
 /// An open file description as found under the first descriptor that refers to it.
 #[derive(Debug)]
@@ -110,7 +110,8 @@ impl Probe {
         }
         Refusal::new(
             format!("{what} cannot be checkpointed"),
-            "close it while checkpoints are taken, or run without it",
+            interconnect::way_out(what)
+                .unwrap_or("close it while checkpoints are taken, or run without it"),
         )
     }
 

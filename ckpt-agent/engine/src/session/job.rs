@@ -36,7 +36,7 @@ use crate::graph::{FileId, Offer, OuterEnd, Pid};
 use crate::job_init::stages::{self, Mirror};
 use crate::job_init::{
     Channel, Connection, INIT_NAME, InstanceOrder, Instruction, Keepsake, NUMBERS_VARIABLE, Order,
-    Report, Task, UserOrder,
+    Report, Task, UserOrder, shown_arguments,
 };
 use crate::objects::{External, StdioRole};
 use crate::proc::{Members, job_number, namespaces_of, read_text, stat_of};
@@ -201,7 +201,8 @@ impl Job {
         let restores = matches!(order.task, Task::Restore { .. });
         order.low_heap = restores && heap_must_be_low();
         order.stages = stages::are_wanted();
-        let mut monitor = spawn_init(theirs, order.low_heap, Stdio::inherit)?;
+        let calls = order.instance.as_ref().and_then(|instance| instance.calls.as_deref());
+        let mut monitor = spawn_init(theirs, order.low_heap, calls, Stdio::inherit)?;
         let channel = Channel::new(ours);
         let mut is_filling = false;
         let begun = Self::introduce(&channel, &order, connections).and_then(|told| {
@@ -503,15 +504,17 @@ fn external(external: protocol::launch::External) -> External {
 }
 
 /// A fresh execution of this program that becomes the job's init; its socket is descriptor 3, its
-/// standard streams are ours where there are jobs that inherit them.
+/// standard streams are ours where there are jobs that inherit them. `calls`: what it shows to the job's processes.
 pub(super) fn spawn_init(
     socket: UnixStream,
     low_heap: bool,
+    calls: Option<&Path>,
     stream: fn() -> Stdio,
 ) -> Result<Child, SessionError> {
     // The new process would be killed for it.
     Call::CloseRange.must_not_be_forbidden()?;
     let mut command = Command::new("/proc/self/exe");
+    command.args(shown_arguments(calls));
     command.arg0(INIT_NAME).env_clear().stdin(stream()).stdout(stream()).stderr(stream());
     let passed_on = ["CKPTD_FAULT", fault::FOLDER, "RUST_BACKTRACE"];
     for name in passed_on.into_iter().chain([NUMBERS_VARIABLE, VDSO_VARIABLE, demand::VARIABLE]) {

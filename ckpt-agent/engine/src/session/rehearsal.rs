@@ -84,7 +84,7 @@ fn perform(
     order.low_heap = heap_must_be_low();
     order.connections = u32::try_from(connections.len()).unwrap_or(u32::MAX);
     let (ours, theirs) = UnixStream::pair().map_err(SessionError::Spawn)?;
-    let link = spawn_init(theirs, order.low_heap, Stdio::null)?;
+    let link = spawn_init(theirs, order.low_heap, None, Stdio::null)?;
     let mut cast = Cast { link, init: None };
     let channel = Channel::new(ours);
     channel.send(&order, &[])?;

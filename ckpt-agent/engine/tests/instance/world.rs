@@ -122,6 +122,7 @@ pub fn order(store: &Path, lease_ms: u64) -> InstanceOrder {
         host_name: "phone-2".into(),
         hosts: "127.0.0.1 localhost\n10.1.2.3 phone-1\n".into(),
         socket: store.join("init.sock"),
+        calls: None,
         lease_until_ns: boottime() + lease_ms * 1_000_000,
         hold: false,
         root_instance: true,

@@ -1,5 +1,7 @@
 //! Instances that are launched, and the users of jobs on this machine.
 
+use std::path::PathBuf;
+
 use crate::driver::host::is_known;
 use ckpt_engine::sys::standing::{acts_for_all, acts_for_all_but_root};
 use ckpt_node::{Event, Lacking, Launch, Record, shell_link};
@@ -30,8 +32,8 @@ impl Driver {
                 return self.events.push_back(Event::Made(key, Err(Lacking::from(failure))));
             }
         };
-        let socket = self.parts.folders.dir().join(SHELL_SOCKET);
-        set(&mut order.launch, shell_call::VARIABLE, socket.into_os_string());
+        let calls = self.calls();
+        set(&mut order.launch, shell_call::VARIABLE, calls.clone().into_os_string());
         let is_shell = order.shell.is_some();
         if is_shell {
             // The job's first process has it from the command that runs the job.
@@ -45,6 +47,7 @@ impl Driver {
             host_name: order.logical_node.to_string(),
             hosts: order.hosts.to_string(),
             socket: self.parts.folders.instance(&key.job, key.instance).join(SOCKET),
+            calls: Some(calls),
             lease_until_ns: lease_until,
             hold: false,
             root_instance: order.is_root,
@@ -66,6 +69,11 @@ impl Driver {
             });
             reports.tell(Report::Started(key, result.map_err(Lacking::from)));
         });
+    }
+
+    /// Where `ckptd rsh` calls this agent.
+    pub(super) fn calls(&self) -> PathBuf {
+        self.parts.folders.dir().join(SHELL_SOCKET)
     }
 
     /// What an init is told of late connections.

@@ -177,6 +177,7 @@ impl Driver {
             host_name: order.logical_node.to_string(),
             hosts: order.hosts.to_string(),
             socket,
+            calls: Some(self.calls()),
             lease_until_ns: lease_until,
             hold: true,
             root_instance: order.is_root,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ckpt_node::{Call, Event, RelayState, shell_link};
 use protocol::agent::ExitKind;
 use protocol::cluster::agent::{RelayLink, RelaySide, stream_relay};
-use protocol::cluster::{InstanceKey, NameError, NodeName, group};
+use protocol::cluster::{InstanceKey, NameError, NodeName, group, host_label};
 use protocol::launch::{Kept, LaunchSpec};
 use protocol::task;
 
@@ -195,7 +195,6 @@ fn check(request: &ShellRequest) -> Result<(NodeName, Option<NodeName>), Malform
     if !request.working_directory.is_absolute() {
         return Err(Malformed::Folder);
     }
-    // Names of hosts are the same in any case (RFC 1035).
-    let host = request.node.to_ascii_lowercase();
+    let host = host_label(&request.node);
     Ok(if request.has_groups { group::node_of(&host)? } else { (host.parse()?, None) })
 }

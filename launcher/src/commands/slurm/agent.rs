@@ -6,11 +6,13 @@ use crate::failure::Failure;
 use crate::spans::Process;
 use ckpt_agent::driver::{AgentOptions, Signals, run};
 use ckpt_agent::port::Wanted;
-use protocol::cluster::NodeName;
+use protocol::cluster::{NodeName, host_label};
 use std::io::{self, ErrorKind, Read};
 
 /// What an agent says when Slurm has sent SIGTERM, whatever is logged.
 pub const ALLOCATION_ENDS: &str = "SIGTERM: Slurm is about to end the allocation";
+/// What it says when Slurm has sent the signal that users ask for, without sending it to the script alone.
+pub const SIGNALLED: &str = "SIGUSR1: Slurm has sent it to all of the allocation";
 /// The longest token that is read, in bytes.
 const MAX_TOKEN: u64 = 64 * 1024;
 
@@ -24,7 +26,7 @@ pub fn perform(context: &Context, slots: &[u32], spares: usize) -> Result<u8, Fa
     let index: usize = variable("SLURM_NODEID")?
         .parse()
         .map_err(|_| failed("SLURM_NODEID is no number".to_owned()))?;
-    let name: NodeName = variable("SLURMD_NODENAME")?
+    let name: NodeName = host_label(&variable("SLURMD_NODENAME")?)
         .parse()
         .map_err(|error| failed(format!("the node's name: {error}")))?;
     let is_spare = index >= slots.len().saturating_sub(spares);
@@ -55,7 +57,10 @@ pub fn perform(context: &Context, slots: &[u32], spares: usize) -> Result<u8, Fa
         port: Wanted { host: None, port: None },
         leave_below: None,
         traffic: None,
-        signals: Signals::OfAllocation { terminated: || eprintln!("ckptd: {ALLOCATION_ENDS}") },
+        signals: Signals::OfAllocation {
+            terminated: || eprintln!("ckptd: {ALLOCATION_ENDS}"),
+            signalled: || eprintln!("ckptd: {SIGNALLED}"),
+        },
         discover: false,
     };
     let ended = run(&options).map_err(|error| Failure::of("run the agent", error));

@@ -1,6 +1,6 @@
 //! A job that is kept in a store between two allocations.
 
-use super::notice::{self, Notice, Word};
+use super::notice::{self, Notice, Sent, Word};
 use crate::cli::RunArguments;
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::cluster::Cluster;
@@ -52,7 +52,9 @@ pub fn run_from(
     let word = notice.finish(if has_failed { ON_ITS_WAY } else { Duration::ZERO });
     // What is on its way there is older than what comes now.
     drop(beside);
-    if let Some(Word { kept, .. }) = word.filter(Word::is_recent) {
+    // Programs may catch SIGUSR1 for something else, and end well soon after.
+    let ended_well = |word: &Word| word.sent == Sent::Signal && matches!(status, Ok(0));
+    if let Some(Word { kept, .. }) = word.filter(|word| word.is_recent() && !ended_well(word)) {
         if let Err(error) = kept {
             eprintln!("ckptd: {error}");
         }

@@ -1,14 +1,23 @@
 //! The allocation of Slurm that a command is called in.
 
 use crate::failure::Failure;
-use std::collections::BTreeSet;
+use protocol::cluster::NodeName;
+use protocol::cluster::host_label;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
+
+/// Set where somebody has asked for tasks, or for the processors of each (sbatch(1)).
+const ASKED_FOR: [&str; 4] =
+    ["SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_SOCKET", "SLURM_CPUS_PER_TASK"];
 
 /// Nodes that Slurm has given to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
     /// The job's number.
     pub job: String,
+    /// What Slurm's commands take it by, where that is another: `ARRAY_TASK`. The last task of an array that started has the
+    /// number of the whole, by which they mean all of its tasks (slurmctld, job_requeue2).
+    task: Option<String>,
     /// Its nodes, in Slurm's order.
     pub nodes: Vec<Node>,
 }
@@ -33,20 +42,35 @@ impl Allocation {
         let (Some(job), Some(nodes)) = (variable("SLURM_JOB_ID"), nodes) else {
             return Err(failed("there is none: call this in a script of sbatch, or in salloc"));
         };
+        if variable("SLURM_HET_SIZE").is_some_and(|size| size != "1") {
+            return Err(failed(
+                "it is one of several components, which can't be one cluster: ask for nodes without ':'",
+            ));
+        }
+        let array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
+        let task = array.map(|(array, task)| format!("{array}_{task}"));
         let names = expand(&nodes)?;
-        // What was asked for, else what the nodes have.
-        let tasks = variable("SLURM_TASKS_PER_NODE");
+        members_of(&names)?;
+        let tasks = Tasks {
+            counts: variable("SLURM_TASKS_PER_NODE"),
+            are_asked_for: ASKED_FOR.iter().any(|name| variable(name).is_some()),
+        };
         let processors = variable("SLURM_JOB_CPUS_PER_NODE");
-        let slots = slots(tasks.as_deref(), processors.as_deref(), names.len())?;
+        let slots = slots(&tasks, processors.as_deref(), names.len())?;
         let nodes = names.into_iter().zip(slots);
         let nodes = nodes.map(|(name, slots)| Node { name, slots }).collect();
-        Ok(Self { job, nodes })
+        Ok(Self { job, task, nodes })
+    }
+
+    /// What Slurm's commands take this job by, and no other.
+    pub fn id(&self) -> &str {
+        self.task.as_deref().unwrap_or(&self.job)
     }
 
     /// Whether Slurm still has it run: what is cancelled or has come to its time limit does not. Where Slurm does not tell, it
     /// does not.
     pub fn is_running(&self) -> bool {
-        let show = ["--oneliner", "show", "job", &self.job];
+        let show = ["--oneliner", "show", "job", self.id()];
         let told = Command::new("scontrol").args(show).output();
         told.is_ok_and(|told| {
             let text = String::from_utf8_lossy(&told.stdout);
@@ -54,10 +78,25 @@ impl Allocation {
         })
     }
 
-    /// The names.
-    pub fn names(&self) -> BTreeSet<&str> {
-        self.nodes.iter().map(|node| node.name.as_str()).collect()
+    /// What its nodes are called in the cluster.
+    pub fn members(&self) -> BTreeSet<String> {
+        self.nodes.iter().map(|node| host_label(&node.name)).collect()
     }
+}
+
+/// Nodes by their names in the cluster.
+fn members_of(names: &[String]) -> Result<BTreeMap<String, &str>, Failure> {
+    let mut members = BTreeMap::new();
+    for name in names {
+        let member = host_label(name);
+        member.parse::<NodeName>().map_err(failed)?;
+        if let Some(other) = members.insert(member.clone(), name.as_str()) {
+            return Err(failed(format!(
+                "{other} and {name} would both be {member} in the cluster"
+            )));
+        }
+    }
+    Ok(members)
 }
 
 fn failed(cause: impl std::fmt::Display) -> Failure {
@@ -77,11 +116,20 @@ fn expand(list: &str) -> Result<Vec<String>, Failure> {
     Err(failed(format!("scontrol tells no names of {list}: {}", said.trim())))
 }
 
-/// Of each node: tasks, which Slurm tells as one for each node where nobody has asked for any; processors then.
-fn slots(tasks: Option<&str>, processors: Option<&str>, nodes: usize) -> Result<Vec<u32>, Failure> {
+/// Tasks of an allocation.
+struct Tasks {
+    /// So many on each node: one, where nobody has asked for any.
+    counts: Option<String>,
+    /// Whether somebody has, or for the processors of each.
+    are_asked_for: bool,
+}
+
+/// Of each node: tasks, if they are asked for, else processors.
+fn slots(tasks: &Tasks, processors: Option<&str>, nodes: usize) -> Result<Vec<u32>, Failure> {
     let of = |text: &str| counts(text).filter(|counts| counts.len() == nodes);
-    let tasks = tasks.and_then(of).filter(|counts| counts.iter().any(|count| *count > 1));
-    tasks.or_else(|| processors.and_then(of)).ok_or_else(|| {
+    let told = tasks.counts.as_deref().and_then(of);
+    let told = told.filter(|counts| tasks.are_asked_for || counts.iter().any(|count| *count > 1));
+    told.or_else(|| processors.and_then(of)).ok_or_else(|| {
         failed("neither SLURM_TASKS_PER_NODE nor SLURM_JOB_CPUS_PER_NODE tells slots")
     })
 }
@@ -118,10 +166,37 @@ mod tests {
 
     #[test]
     fn tasks_go_before_processors() {
-        let of = |tasks, processors| slots(tasks, processors, 2).ok();
+        let with = |counts: Option<&str>, are_asked_for, processors| {
+            slots(&Tasks { counts: counts.map(str::to_owned), are_asked_for }, processors, 2).ok()
+        };
+        let of = |counts, processors| with(counts, false, processors);
         assert_eq!(of(Some("3(x2)"), Some("8(x2)")), Some(vec![3, 3]));
         assert_eq!(of(Some("1(x2)"), Some("8(x2)")), Some(vec![8, 8]));
         assert_eq!(of(None, Some("8,4")), Some(vec![8, 4]));
         assert_eq!(of(Some("2(x3)"), None), None, "of another number of nodes");
+        let hybrid = with(Some("1(x2)"), true, Some("8(x2)"));
+        assert_eq!(hybrid, Some(vec![1, 1]), "a task of eight processors");
+    }
+
+    #[test]
+    fn nodes_are_called_as_hosts_are() {
+        let names = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| (*name).to_owned()).collect()
+        };
+        let (good, told) = (names(&["Node_1", "node2.site"]), ["node-1", "node2-site"]);
+        assert_eq!(members_of(&good).unwrap().into_keys().collect::<Vec<_>>(), told);
+        for bad in [&["n_1", "N-1"][..], &["_"]] {
+            members_of(&names(bad)).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_task_of_an_array_is_not_the_whole() {
+        let of = |task: Option<&str>| Allocation {
+            job: "7".to_owned(),
+            task: task.map(str::to_owned),
+            nodes: Vec::new(),
+        };
+        assert_eq!((of(None).id(), of(Some("5_3")).id()), ("7", "5_3"));
     }
 }

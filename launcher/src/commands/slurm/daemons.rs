@@ -9,9 +9,11 @@ use crate::cluster::{Cluster, coordinator_folder};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use nix::sys::signal::Signal;
-use nix::unistd::{Uid, User};
+use nix::unistd::Uid;
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::powers::{Powers, SpeaksFor};
+use protocol::database::users::Account;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -25,19 +27,20 @@ const START_COORDINATOR: &str = "start a coordinator";
 const LOOK: Duration = Duration::from_millis(100);
 /// A look that has taken longer was interrupted.
 const MOST_A_LOOK: Duration = Duration::from_secs(2);
-/// What a script asks for the ranks of its own steps: agents are one a node, and take all of it.
-const OF_OTHER_STEPS: [&str; 10] = [
-    "SLURM_CPU_BIND",
-    "SLURM_CPU_BIND_TYPE",
-    "SLURM_CPU_BIND_LIST",
-    "SLURM_CPUS_PER_TASK",
-    "SLURM_DISTRIBUTION",
-    "SLURM_HINT",
-    "SLURM_HOSTFILE",
-    "SLURM_MEM_BIND",
-    "SLURM_MEM_PER_CPU",
-    "SLURM_MEM_PER_NODE",
+/// Variables of Slurm's that tell srun which allocation it is in, and where Slurm is. All others are left out: they are what a
+/// script, a site or sbatch asks for the ranks of other steps (srun(1), INPUT ENVIRONMENT VARIABLES), such as
+/// SLURM_CPUS_PER_TASK, SLURM_EXACT, SLURM_EXPORT_ENV or SRUN_CPUS_PER_TASK; agents are one a node, and take all of it.
+const OF_THE_ALLOCATION: [&str; 7] = [
+    "SLURM_CLUSTER_NAME",
+    "SLURM_JOBID",
+    "SLURM_JWT",
+    "SLURM_NNODES",
+    "SLURM_NODELIST",
+    "SLURM_WORKING_CLUSTER",
+    "SLURMD_NODENAME",
 ];
+/// The same, by how they begin.
+const OF_ALLOCATIONS: [&str; 2] = ["SLURM_CONF", "SLURM_JOB_"];
 /// How srun tells that a task has ended with a failure.
 const AN_END: &str = "Exited with exit code";
 /// How long the step of the agents has to say nothing more, once one has ended: srun may tell of an end before it passes on
@@ -134,8 +137,8 @@ impl Daemons {
                 return Ok(Some(signal));
             }
             let there = ending::members(&self.folder, what)?;
-            let names = allocation.names().into_iter().filter(|name| !there.contains(*name));
-            let mut missing: Vec<String> = names.map(str::to_owned).collect();
+            let names = allocation.members().into_iter();
+            let mut missing: Vec<String> = names.filter(|name| !there.contains(name)).collect();
             if missing.is_empty() {
                 return Ok(None);
             }
@@ -262,7 +265,7 @@ fn token(folder: &Path, uses: usize) -> Result<String, Failure> {
     let what = "make a join token";
     let uses = u32::try_from(uses).map_err(|error| Failure::of(what, error))?;
     let cluster = Cluster::of_coordinator(&coordinator_folder(folder))?;
-    let user = User::from_uid(Uid::effective()).map_err(|errno| Failure::of(what, errno))?;
+    let user = Account::of_uid(Uid::effective().as_raw());
     let user = user.ok_or_else(|| Failure::of(what, "this user has no name"))?;
     let speaks_for = SpeaksFor::Only(std::iter::once(user.name).collect());
     let powers = Powers { speaks_for, operates: true };
@@ -287,22 +290,29 @@ fn start_agents(
     let slots: Vec<String> = allocation.nodes.iter().map(|node| node.slots.to_string()).collect();
     let log = File::create(log(folder, "agents")).map_err(failed)?;
     let mut srun = Command::new("srun");
-    for variable in OF_OTHER_STEPS {
+    for (variable, _) in std::env::vars_os().filter(|(name, _)| is_of_other_steps(name)) {
         srun.env_remove(variable);
     }
-    srun.args(["--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mem=0"])
-        .args(["--mpi=none", "--ntasks-per-node=1", "--job-name=ckptd"])
-        .args(["--cpu-bind=none", "--mem-bind=none"])
-        .args(["--nodes", &count, "--ntasks", &count])
-        .arg(own)
-        .arg("--dir")
-        .arg(folder)
-        .env(INNER_CALL, "1")
-        .args(["slurm", "agent", "--slots", &slots.join(","), "--spare", &spares.to_string()])
-        .stdin(Stdio::piped())
-        .stdout(log.try_clone().map_err(failed)?)
-        .stderr(log)
-        .process_group(0);
+    srun.args([
+        "--export=ALL",
+        "--overlap",
+        "--no-kill",
+        "--kill-on-bad-exit=0",
+        "--wait=0",
+        "--mem=0",
+    ])
+    .args(["--mpi=none", "--ntasks-per-node=1", "--job-name=ckptd"])
+    .args(["--cpu-bind=none", "--mem-bind=none"])
+    .args(["--nodes", &count, "--ntasks", &count])
+    .arg(own)
+    .arg("--dir")
+    .arg(folder)
+    .env(INNER_CALL, "1")
+    .args(["slurm", "agent", "--slots", &slots.join(","), "--spare", &spares.to_string()])
+    .stdin(Stdio::piped())
+    .stdout(log.try_clone().map_err(failed)?)
+    .stderr(log)
+    .process_group(0);
     let mut agents = interrupts.spawn(&mut srun).map(Daemon::of).map_err(failed)?;
     let written = match agents.child.stdin.take() {
         Some(mut input) => input.write_all(format!("{token}\n").as_bytes()),
@@ -315,9 +325,32 @@ fn start_agents(
     Ok(agents)
 }
 
+/// Whether a variable tells srun what somebody asks for, other than the allocation.
+fn is_of_other_steps(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let is_slurms = ["SLURM_", "SLURMD_", "SRUN_"].iter().any(|prefix| name.starts_with(prefix));
+    is_slurms
+        && !OF_THE_ALLOCATION.contains(&name)
+        && !OF_ALLOCATIONS.iter().any(|prefix| name.starts_with(prefix))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::ended_on;
+    use super::{ended_on, is_of_other_steps};
+
+    #[test]
+    fn agents_take_the_allocation_and_no_requests() {
+        for kept in
+            ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_CONF", "SLURM_CONF_SERVER", "PATH"]
+        {
+            assert!(!is_of_other_steps(kept.as_ref()), "{kept}");
+        }
+        for left_out in
+            ["SLURM_EXPORT_ENV", "SLURM_EXACT", "SRUN_CPUS_PER_TASK", "SLURM_CPUS_PER_TASK"]
+        {
+            assert!(is_of_other_steps(left_out.as_ref()), "{left_out}");
+        }
+    }
 
     #[test]
     fn srun_tells_where_a_task_has_failed() {

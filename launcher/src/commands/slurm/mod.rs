@@ -22,6 +22,7 @@ use crate::mpi::Sharing;
 use allocated::{End, run_from};
 use allocation::Allocation;
 use daemons::Daemons;
+use protocol::cluster::host_label;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -137,8 +138,8 @@ fn refuse_options(run: &RunArguments) -> Result<(), Failure> {
 
 /// Puts the batch job into the queue again, which ends this one.
 fn requeue(allocation: &Allocation) -> Result<(), Failure> {
-    let what = format!("put job {} into the queue again", allocation.job);
-    let asked = Command::new("scontrol").args(["requeue", &allocation.job]).output();
+    let what = format!("put job {} into the queue again", allocation.id());
+    let asked = Command::new("scontrol").args(["requeue", allocation.id()]).output();
     let asked = asked.map_err(|error| Failure::of(&what, error))?;
     if asked.status.success() {
         return Ok(());
@@ -165,7 +166,7 @@ impl Folder {
 
     /// Commands by the agent of this machine, through which images are read; where that has none, by the coordinator.
     fn inside(&self, context: &Context) -> Result<Context, Failure> {
-        let agents = std::env::var("SLURMD_NODENAME").map(|name| self.0.join(name));
+        let agents = std::env::var("SLURMD_NODENAME").map(|name| self.0.join(host_label(&name)));
         let dir = agents.ok().filter(|dir| dir.is_dir()).unwrap_or_else(|| self.0.clone());
         let state = StateDir::find(Some(dir.clone()))?;
         let (start_agent, pending) = (context.start_agent, context.pending.clone());

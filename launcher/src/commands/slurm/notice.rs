@@ -1,6 +1,6 @@
 //! Slurm's word that it is about to end an allocation, and which checkpoints it has not touched.
 
-use super::agent::ALLOCATION_ENDS;
+use super::agent::{ALLOCATION_ENDS, SIGNALLED};
 use crate::failure::Failure;
 use protocol::agent::{CheckpointNumber, CommitRecord};
 use protocol::clock::wall_ms;
@@ -15,7 +15,11 @@ use std::time::{Duration, Instant};
 /// Between two looks at what the agents have said.
 const LOOK: Duration = Duration::from_millis(200);
 /// Of what was said before a look, so much is read again: a line may have been cut in two.
-const OVERLAP: u64 = ALLOCATION_ENDS.len() as u64;
+const OVERLAP: u64 = if ALLOCATION_ENDS.len() > SIGNALLED.len() {
+    ALLOCATION_ENDS.len() as u64
+} else {
+    SIGNALLED.len() as u64
+};
 /// By so much earlier, in milliseconds, some processes may have had the word than it was seen here: Slurm tells node after
 /// node, and agents' lines come by srun.
 const EARLIER_MS: u64 = 3000;
@@ -30,8 +34,19 @@ pub struct Notice {
     watch: Option<JoinHandle<Option<Word>>>,
 }
 
+/// What Slurm has sent to all processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// SIGTERM: the allocation ends.
+    Termination,
+    /// SIGUSR1, as somebody has asked for: perhaps for something else than an end.
+    Signal,
+}
+
 /// The word, and what became of the job then.
 pub struct Word {
+    /// What it was.
+    pub sent: Sent,
     /// When it was seen, in milliseconds since 1970 UTC.
     at_ms: u64,
     /// Whether the job is kept as it was before.
@@ -42,6 +57,12 @@ impl Word {
     /// Whether a job that ends now does so because of it.
     pub fn is_recent(&self) -> bool {
         wall_ms().saturating_sub(self.at_ms) < LASTS_MS
+    }
+
+    fn follow(&mut self, sent: Sent) {
+        if sent == Sent::Termination {
+            self.sent = sent;
+        }
     }
 }
 
@@ -96,11 +117,15 @@ impl Seen {
         loop {
             let is_over = self.is_over.load(Ordering::Acquire);
             // It is there before the watch; what can't be read now may be read the next time.
-            let comes = has_word(log, &mut from).unwrap_or(false);
-            if comes && !word.as_ref().is_some_and(Word::is_recent) {
-                self.has_word.store(true, Ordering::Release);
-                let at_ms = wall_ms();
-                word = Some(Word { at_ms, kept: keep(at_ms) });
+            let comes = read_word(log, &mut from).unwrap_or(None);
+            match (comes, &mut word) {
+                (Some(sent), Some(word)) if word.is_recent() => word.follow(sent),
+                (Some(sent), _) => {
+                    self.has_word.store(true, Ordering::Release);
+                    let at_ms = wall_ms();
+                    word = Some(Word { sent, at_ms, kept: keep(at_ms) });
+                }
+                (None, _) => {}
             }
             if is_over {
                 return word;
@@ -110,18 +135,25 @@ impl Seen {
     }
 }
 
-/// Whether the word is in what was added to the log.
-fn has_word(log: &Path, from: &mut u64) -> std::io::Result<bool> {
+/// The word in what was added to the log.
+fn read_word(log: &Path, from: &mut u64) -> std::io::Result<Option<Sent>> {
     let mut log = File::open(log)?;
     let length = log.metadata()?.len();
     if length == *from {
-        return Ok(false);
+        return Ok(None);
     }
-    log.seek(SeekFrom::Start(from.saturating_sub(OVERLAP)))?;
+    let start = from.saturating_sub(OVERLAP);
+    log.seek(SeekFrom::Start(start))?;
     let mut added = Vec::new();
     log.read_to_end(&mut added)?;
+    let read_before = usize::try_from(*from - start).unwrap_or(usize::MAX);
     *from = length;
-    Ok(String::from_utf8_lossy(&added).contains(ALLOCATION_ENDS))
+    let is_new = |word: &str| {
+        let mut places = added.windows(word.len()).enumerate();
+        places.any(|(at, text)| text == word.as_bytes() && at + word.len() > read_before)
+    };
+    let words = [(ALLOCATION_ENDS, Sent::Termination), (SIGNALLED, Sent::Signal)];
+    Ok(words.into_iter().find(|(word, _)| is_new(word)).map(|(_, sent)| sent))
 }
 
 /// The newest of these checkpoints in which no process has had the word yet: one that has it pending would end as soon as it
@@ -148,9 +180,9 @@ mod tests {
         let path = folder.path().join("log");
         let mut log = File::create(&path).unwrap();
         let (mut from, (first, second)) = (0, ALLOCATION_ENDS.split_at(9));
-        assert!(!has_word(&path, &mut from).unwrap());
+        assert_eq!(read_word(&path, &mut from).unwrap(), None);
         write!(log, "INFO member\nINFO {first}").unwrap();
-        assert!(!has_word(&path, &mut from).unwrap());
+        assert_eq!(read_word(&path, &mut from).unwrap(), None);
         writeln!(log, "{second}").unwrap();
         let notice = Notice::watch(path.clone(), |at_ms| {
             assert!(at_ms > 0);
@@ -158,8 +190,12 @@ mod tests {
         });
         let word = notice.unwrap().finish(Duration::ZERO).unwrap();
         assert!(word.is_recent() && word.kept.is_err());
-        assert!(has_word(&path, &mut from).unwrap());
-        assert!(!has_word(&path, &mut from).unwrap(), "it is told once");
+        assert_eq!(read_word(&path, &mut from).unwrap(), Some(Sent::Termination));
+        assert_eq!(read_word(&path, &mut from).unwrap(), None, "it is told once");
+        writeln!(log, "INFO").unwrap();
+        assert_eq!(read_word(&path, &mut from).unwrap(), None, "it is told once");
+        writeln!(log, "{SIGNALLED}").unwrap();
+        assert_eq!(read_word(&path, &mut from).unwrap(), Some(Sent::Signal));
         let silent = folder.path().join("silent");
         let notice = Notice::watch(silent, |_| Ok(())).unwrap();
         assert!(notice.finish(Duration::ZERO).is_none());

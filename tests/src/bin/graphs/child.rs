@@ -35,6 +35,7 @@ fn order(folder: &Path, checkpoint: u64, user: Option<UserOrder>) -> RestoreOrde
         host_name: "graphs".into(),
         hosts: String::new(),
         socket: folder.join("init.sock"),
+        calls: None,
         lease_until_ns: u64::MAX,
         hold: true,
         root_instance: true,

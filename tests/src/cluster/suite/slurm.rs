@@ -43,6 +43,17 @@ pub(super) const CASES: &[Case] = &[
         run: array,
     },
     Case {
+        name: "slurm-array-kept",
+        about: "Slurm: the task of an array whose number is the array's is kept and requeued, and no other task with it",
+        run: array_kept,
+    },
+    Case {
+        name: "slurm-site",
+        about: "Slurm: names of nodes in capitals, --export=NONE, requests in the environment, a site that wants mpirun to use \
+                srun, one task of four processors a node; what the script has set is there on all nodes",
+        run: site,
+    },
+    Case {
         name: "slurm-wrong",
         about: "Slurm: no allocation, and agents that can't start on a node, are told in one line; nothing is left",
         run: wrong,
@@ -292,8 +303,9 @@ fn requeue(stage: &Stage) -> Result<(), Failure> {
     let text = format!(
         "#!/bin/bash
 #SBATCH --nodes=2-3 --ntasks-per-node=2 --no-kill --requeue --open-mode=append --output=out.%j --error=err.%j
-exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v \\
-    mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 {queens} 13 --ballast 16 --chat 40 --until {END}
+exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v bash -c '
+    mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 {queens} 13 --ballast 16 --chat 40 --until {END} &&
+    mpirun.openmpi -np 6 --map-by node sh -c \"echo later on \\$(hostname)\"'
 "
     );
     let script = slurm.cluster().share_script("requeue.sh", &text)?;
@@ -313,6 +325,11 @@ exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v \\
     check(slurm.run(0, &less)?.status == 0, || "the job can't be changed".to_owned())?;
     job.wait_for("err", "the job goes on from checkpoint", JOB_LIMIT)?;
     job.complete(&["ExitCode=0:0", "Restarts=1", "NodeList=node[1-2]"])?;
+    // The second launcher has called the agents of the second allocation.
+    let out = job.file("out");
+    check((1..=3).all(|node| out.contains(&format!("later on node{node}\n"))), || {
+        job.explain(&Failure("the second mpirun did not run on all nodes".into())).0
+    })?;
     nothing_kept(&slurm)
 }
 
@@ -347,4 +364,72 @@ echo \"status $?\"
         })?;
     }
     Ok(())
+}
+
+fn array_kept(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let queens = slurm.cluster().share(stage.program("nqueens")?)?;
+    let text = format!(
+        "#!/bin/bash
+#SBATCH --array=1-3 --nodes=3 --ntasks-per-node=1 --requeue --open-mode=append --output=out.%a --error=err.%a
+exec ckptd slurm run --store /mnt/shared/{USER} --requeue --interval 1 -v \\
+    mpirun.openmpi -np 3 --mca mpi_yield_when_idle 1 {queens} 13 --chat 40 --until {END}
+"
+    );
+    let script = slurm.cluster().share_script("array-kept.sh", &text)?;
+    let array = Batch::submit(&slurm, &script)?;
+    let task = |number: usize| Batch { slurm: &slurm, number: number.to_string() };
+    for number in 1..=3 {
+        task(number).wait_for("err", "checkpoint 2", JOB_LIMIT)?;
+    }
+    // Each task has a number of its own but one, which has the array's.
+    let listed = slurm.run(0, &["squeue", "--noheader", "--array", "-o", "%i %A"])?.stdout;
+    let words = |line: &str| {
+        line.split_once(' ').map(|(id, number)| (id.trim().to_owned(), number.trim().to_owned()))
+    };
+    let found = listed.lines().filter_map(words).find(|(_, number)| *number == array.number);
+    let (id, _) =
+        found.ok_or_else(|| Failure(format!("no task has the array's number:\n{listed}")))?;
+    let index: usize = id.rsplit('_').next().and_then(|text| text.parse().ok()).unwrap_or_default();
+    let signal = ["scancel", "--signal=USR1", "--batch", &id];
+    check(slurm.run(0, &signal)?.status == 0, || format!("{id} can't be told"))?;
+    task(index).wait_for("err", "the job goes on from checkpoint", JOB_LIMIT)?;
+    slurm.cluster().share_script("end", "")?;
+    for number in 1..=3 {
+        let job = Batch { slurm: &slurm, number: format!("{}_{number}", array.number) };
+        let restarts = format!("Restarts={}", u32::from(number == index));
+        job.wait_for_state(&["JobState=COMPLETED", "ExitCode=0:0", &restarts])?;
+        let out = task(number).file("out");
+        check(out.contains(ANSWER), || job.explain(&Failure(format!("task {number}: {out}"))).0)?;
+    }
+    Ok(())
+}
+
+fn site(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start_called("Node-", &stage.ckptd, 3)? else { return Ok(()) };
+    let path = std::env::var("PATH").unwrap_or_default();
+    let text = format!(
+        "#!/bin/bash
+#SBATCH --nodes=3 --ntasks-per-node=1 --cpus-per-task=4 --export=NONE --output=out.%j --error=err.%j
+export PATH={path}:/mnt/shared FROM_SCRIPT=hello OMP_NUM_THREADS=4
+export SRUN_CPUS_PER_TASK=1 SLURM_EXACT=1 OMPI_MCA_plm=slurm
+what='echo \"$FROM_SCRIPT $OMP_NUM_THREADS in rank $OMPI_COMM_WORLD_RANK on $(hostname)\"'
+ckptd slurm run mpirun.openmpi -n 3 sh -c \"$what\"
+echo \"status $?\"
+ckptd slurm run bash -c \"mpirun.openmpi -n 3 sh -c '$what in a script'\"
+echo \"later status $?\"
+"
+    );
+    let script = slurm.cluster().share_script("site.sh", &text)?;
+    let job = Batch::submit(&slurm, &script)?;
+    job.wait_for("out", "later status ", JOB_LIMIT)?;
+    let out = job.file("out");
+    let right = (0..3).all(|rank| {
+        let line = format!("hello 4 in rank {rank} on node-{}", rank + 1);
+        out.contains(&format!("{line}\n")) && out.contains(&format!("{line} in a script\n"))
+    });
+    check(right && out.contains("\nstatus 0\n") && out.contains("later status 0"), || {
+        job.explain(&Failure("the ranks are not where they were to be".into())).0
+    })?;
+    nothing_left(&slurm, 1..=3)
 }

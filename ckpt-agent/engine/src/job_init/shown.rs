@@ -1,0 +1,65 @@
+//! What a job's init shows of its agent to the processes of the job: they may not look into it, but its arguments, which
+//! proc_pid_cmdline(5) has, are for everybody.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::super::graph::Pid;
+use super::super::proc::parent;
+use super::INIT_NAME;
+
+/// More generations than any job has.
+const MOST_ANCESTORS: u32 = 10_000;
+/// More bytes than an init's arguments have: a path (PATH_MAX), and little more.
+const LONGEST: u64 = 8192;
+
+/// The arguments of an init that shows where its agent is called.
+pub fn arguments(calls: Option<&Path>) -> Vec<OsString> {
+    calls.map(|path| path.as_os_str().to_owned()).into_iter().collect()
+}
+
+/// Where the agent is called that runs a process now, as its job's init shows it; `None`: it is in no job that has an agent.
+#[must_use]
+pub fn shown_by_init(mut pid: Pid) -> Option<PathBuf> {
+    for _ in 0..MOST_ANCESTORS {
+        pid = parent(pid).filter(|parent| *parent > 0)?;
+        if let Some(arguments) = arguments_of_init(pid) {
+            return path_in(&arguments);
+        }
+    }
+    None
+}
+
+fn arguments_of_init(pid: Pid) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(format!("/proc/{pid}/cmdline")).ok()?;
+    file.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    let name = bytes.split(|byte| *byte == 0).next()?;
+    (name == INIT_NAME.as_bytes()).then_some(bytes)
+}
+
+fn path_in(arguments: &[u8]) -> Option<PathBuf> {
+    let mut words = arguments.split(|byte| *byte == 0);
+    words.find(|word| word.starts_with(b"/")).map(|word| PathBuf::from(OsStr::from_bytes(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_is_found_beside_a_number() {
+        let found = path_in(b"ckptd-init\x0017\0/run/ckptd/rsh.sock\0");
+        assert_eq!(found, Some("/run/ckptd/rsh.sock".into()));
+        assert_eq!(path_in(b"ckptd-init\x0017\0"), None);
+        assert_eq!(arguments(Some(Path::new("/a"))), [OsStr::new("/a")]);
+    }
+
+    #[test]
+    fn no_job_shows_nothing() {
+        assert_eq!(shown_by_init(std::process::id() as Pid), None);
+    }
+}
