@@ -1,7 +1,8 @@
 //! Metrics for Prometheus, in the text form of OpenMetrics.
 //!
-//! What is counted is counted from the beginning of the cluster's log, so that counters go on where they stood when the
-//! coordinator is started again. The rest is as the coordinator lists it at the moment.
+//! What is counted is counted from the coordinator's start, as is usual: Prometheus's own functions over time know of starts.
+//! (A log that was made shorter does not tell all that had happened before.) The rest is as the coordinator lists it at the
+//! moment.
 
 use crate::history::Fact;
 use crate::view::{JOB_STATES, Listings, copies_waiting, items};

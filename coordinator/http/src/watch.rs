@@ -34,6 +34,8 @@ struct Seen {
     log_failed: Option<(String, Instant)>,
     history: History,
     metrics: Metrics,
+    /// All that had happened before is read: from now on it is counted.
+    counts: bool,
     listings: Listings,
     looked: Option<Instant>,
 }
@@ -142,7 +144,7 @@ impl Watch {
                 return;
             }
             (seen.log, seen.log_failed) = (None, None);
-            (seen.history, seen.metrics) = (History::default(), Metrics::default());
+            (seen.history, seen.counts) = (History::default(), false);
         }
         while seen.log_failed.is_none() {
             let followed = match &mut seen.log {
@@ -153,15 +155,16 @@ impl Watch {
                 }),
             };
             match followed {
-                Ok(Followed::Nothing) => return,
+                Ok(Followed::Nothing) => {
+                    seen.counts = true;
+                    return;
+                }
                 Ok(Followed::Entries(entries)) => {
-                    for fact in entries.iter().flat_map(|entry| seen.history.apply(entry)) {
-                        seen.metrics.count(&fact);
-                    }
+                    let counts = seen.counts;
+                    let facts = entries.iter().flat_map(|entry| seen.history.apply(entry));
+                    facts.filter(|_| counts).for_each(|fact| seen.metrics.count(&fact));
                 }
-                Ok(Followed::Anew) => {
-                    (seen.history, seen.metrics) = (History::default(), Metrics::default());
-                }
+                Ok(Followed::Anew) => (seen.history, seen.counts) = (History::default(), false),
                 Err(error) => {
                     tracing::error!(
                         "the page reads the coordinator's log anew in a minute: {error}"
@@ -172,5 +175,35 @@ impl Watch {
             // Others get their turn between two pieces of a long log.
             tokio::task::yield_now().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coordinator::cluster::ClusterEntry;
+    use coordinator::Journal;
+
+    #[tokio::test]
+    async fn only_what_happens_from_the_start_on_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = |name: &str| name.parse().unwrap();
+        let gone = |name, at_ms| ClusterEntry::NodeGone { node: node(name), at_ms };
+        let first = ClusterEntry::Opened { format: 1 };
+        let (mut journal, _) = Journal::open(&dir.path().join(LOG), first).unwrap();
+        journal.append(&gone("a", 1)).unwrap();
+        let watch = Watch::new(dir.path()).unwrap();
+        let counted = async || {
+            let mut seen = watch.seen.lock().await;
+            watch.read_log(&mut seen).await;
+            let text = seen.metrics.text(&Listings::default(), None).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("ckptd_node_losses_total "));
+            line.unwrap().to_owned()
+        };
+        assert_eq!(counted().await, "0", "before the start");
+        journal.append(&gone("b", 2)).unwrap();
+        assert_eq!(counted().await, "1");
+        assert_eq!(counted().await, "1", "counted once");
+        assert_eq!(watch.seen.lock().await.history.gone("a").collect::<Vec<_>>(), [1]);
     }
 }

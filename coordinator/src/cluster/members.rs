@@ -60,6 +60,8 @@ pub(super) struct Member {
     full: bool,
     /// When it last connected, in milliseconds since 1970 UTC.
     pub(super) connected_ms: u64,
+    /// When it was last declared gone, in milliseconds since 1970 UTC; 0: never.
+    pub(super) gone_ms: u64,
 }
 
 /// Why a machine is not given a user's jobs, in words that follow its name.
@@ -100,6 +102,7 @@ impl Member {
             drained: false,
             full: false,
             connected_ms: now.unix_ms,
+            gone_ms: 0,
         }
     }
 

@@ -237,6 +237,7 @@ impl ClusterMachine {
         member.presence = Presence::Gone;
         let connection = member.connection.take();
         let at_ms = now.unix_ms;
+        member.gone_ms = at_ms;
         decisions::gone(node, member.dismissed);
         self.shared.append(ClusterEntry::NodeGone { node: node.clone(), at_ms });
         if let Some(connection) = connection {

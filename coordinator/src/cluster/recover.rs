@@ -33,7 +33,9 @@ pub(super) struct Recovered {
 /// Whether two logs say the same of members.
 fn are_alike(some: &Members, others: &Members) -> bool {
     let facts = |(name, member): (&NodeName, &Member)| {
-        (name.clone(), member.profile.clone(), member.presence, member.drained)
+        let Member { profile, presence, drained, gone_ms, .. } = member;
+        let gone_ms = (*presence == Presence::Gone).then_some(*gone_ms);
+        (name.clone(), profile.clone(), *presence, *drained, gone_ms)
     };
     some.removed() == others.removed() && some.iter().map(facts).eq(others.iter().map(facts))
 }
@@ -73,9 +75,10 @@ impl Recovered {
             ClusterEntry::NodeKnown { node, profile } => {
                 self.members.know(node, profile.as_ref().clone(), now);
             }
-            ClusterEntry::NodeGone { node, .. } => {
+            ClusterEntry::NodeGone { node, at_ms } => {
                 if let Some(member) = self.members.get_mut(node) {
                     member.presence = Presence::Gone;
+                    member.gone_ms = *at_ms;
                 }
                 self.unfamiliar(node);
             }

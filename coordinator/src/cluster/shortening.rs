@@ -26,7 +26,7 @@ pub fn shorten(now: Now, entries: &[ClusterEntry]) -> Result<Vec<ClusterEntry>, 
     let mut shorter = vec![ClusterEntry::Reopened { format: NEWEST_FORMAT, generation }];
     shorter.extend(rights(now, entries).into_iter().cloned());
     let (members, ledgers, removed) = recovered.into_parts();
-    shorter.extend(of_members(now, &members));
+    shorter.extend(of_members(&members));
     if !removed.is_empty() {
         shorter.push(ClusterEntry::JobsRemoved { jobs: removed });
     }
@@ -53,14 +53,14 @@ pub fn say_the_same(
 }
 
 /// What a log has to say for members to be as these.
-fn of_members(now: Now, members: &Members) -> Vec<ClusterEntry> {
+fn of_members(members: &Members) -> Vec<ClusterEntry> {
     let of = |(node, member): (&NodeName, &Member)| {
         let node = || node.clone();
         let profile = Box::new(member.profile.clone());
         let presence = match member.presence {
             Presence::There => None,
             Presence::Leaving => Some(ClusterEntry::NodeLeaves { node: node(), leaves: true }),
-            Presence::Gone => Some(ClusterEntry::NodeGone { node: node(), at_ms: now.unix_ms }),
+            Presence::Gone => Some(ClusterEntry::NodeGone { node: node(), at_ms: member.gone_ms }),
         };
         let drained = member.drained.then(|| ClusterEntry::NodeDrained { node: node(), on: true });
         let known = ClusterEntry::NodeKnown { node: node(), profile };
@@ -137,7 +137,7 @@ mod tests {
                 let profile: NodeProfile = serde_json::from_value(profile).unwrap();
                 ClusterEntry::NodeKnown { node, profile: Box::new(profile) }
             }
-            2 => ClusterEntry::NodeGone { node, at_ms: 1 },
+            2 => ClusterEntry::NodeGone { node, at_ms: chance % 900 },
             3 => ClusterEntry::NodeLeaves { node, leaves: on },
             4 => ClusterEntry::NodeDrained { node, on },
             5 if on => ClusterEntry::NodeRemoved { node },
