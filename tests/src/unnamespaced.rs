@@ -115,6 +115,7 @@ const NEED_NAMESPACES: &[Excuse] = &[
         "POSIX message queues are the machine's, and are refused",
         &["ipcqueuegone", "mqnotify", "mqnotifyfull", "mqnotifythread", "mqueue", "oddnames"],
     ),
+    ("memory that processes share (CLONE_VM) is refused there", &["memorysharers"]),
     ("mounts are the machine's, where others execute programs", &["fanotifymount"]),
     (
         "PID namespaces within the machine's are refused",
@@ -218,6 +219,8 @@ const NEED_NUMBERS: &[Excuse] = &[
             "utsnamespace",
             "vfork",
             "vmaname",
+            "withdrawnplace",
+            "withdrawnrights",
             "zombie",
         ],
     ),

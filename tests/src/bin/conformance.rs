@@ -61,12 +61,14 @@ const OF_PR_SET_MM: &[&str] = &["cmdline", "container", "programgone"];
 /// Programs of which only kcmp(2) tells what they have.
 const OF_KCMP: &[&str] = &[
     "container",
+    "memorysharers",
     "ownfiles",
     "sharedcwd",
     "sharedfiles",
     "sharedmemory",
     "sharedorphans",
     "signalmoved",
+    "threaddirectories",
 ];
 
 /// What the kernel lacks.

@@ -376,7 +376,7 @@ impl Own {
         Ok(disowned)
     }
 
-    /// Who is in namespaces of its own must have directories of its own: both unshare(2) and setns(2) ask for that.
+    /// Who is in namespaces of its own must have directories and memory of its own: both unshare(2) and setns(2) ask for that.
     ///
     /// # Errors
     /// The refusal.
@@ -385,12 +385,13 @@ impl Own {
         sharing: &[Sharing],
         nodes: &BTreeMap<i32, ProcessNode>,
     ) -> Result<()> {
-        for one in sharing.iter().filter(|one| one.directories) {
+        for one in sharing.iter().filter(|one| one.directories || one.memory) {
             let node = nodes.values().find(|node| node.pid == one.pid);
             let Some(node) = node.filter(|_| !self.of.is_empty()) else { continue };
+            let shared = if one.memory { "memory" } else { "directories" };
             let what =
-                "shares its directories with its parent, in a job with namespaces of its own";
-            return Err(refuse(what.to_owned()).of(node.pid, &node.comm));
+                format!("shares its {shared} with its parent, in a job with namespaces of its own");
+            return Err(refuse(what).of(node.pid, &node.comm));
         }
         Ok(())
     }

@@ -59,7 +59,9 @@ fn are_own(credentials: &Credentials, user: &UserOrder, in_own: bool) -> bool {
 /// that the user has no right to. What belongs to the job's user namespace is root's to make: set-user-ID programs would
 /// find in it what the user has put there.
 fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder) -> Option<bool> {
-    let (mut in_own, mut needs_own) = (false, process.root_directory.is_some());
+    let mut own = process.threads.iter().filter_map(|thread| thread.directories.as_ref());
+    let has_root = own.any(|own| own.root_directory.is_some()) || process.root_directory.is_some();
+    let (mut in_own, mut needs_own) = (false, has_root);
     for place in process.namespaces.iter().chain(&process.time_of_children) {
         let one = all.get(*place as usize)?;
         if !one.content.is_user() {
