@@ -6,10 +6,12 @@ use std::path::Path;
 use procfs::process::Status;
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::Directories;
+use super::super::freeze::StoppedProcess;
+use super::super::graph::{Directories, Pid, ThreadImage};
 use super::super::names;
 use super::super::objects::paths;
 use super::super::proc::root_directory;
+use super::sharing::OwnDirectories;
 
 /// The working directory of a process by the link that /proc shows; where it is removed, its permission bits and the number of
 /// its inode.
@@ -70,4 +72,31 @@ pub fn of_thread(tid: i32, status: &Status) -> Result<Directories> {
 fn is_of_process(folder: &Path) -> bool {
     let first = folder.strip_prefix("/proc").ok().and_then(|below| below.components().next());
     first.is_some_and(|name| name.as_os_str().as_encoded_bytes().iter().all(u8::is_ascii_digit))
+}
+
+/// Adds directories to threads that have their own. `numbers`: of each thread, on this machine and in the job.
+///
+/// # Errors
+/// What /proc does not tell.
+pub(super) fn add(
+    own: &OwnDirectories,
+    process: &StoppedProcess,
+    statuses: &[Status],
+    numbers: &[(i32, Pid)],
+    threads: &mut [ThreadImage],
+) -> Result<()> {
+    for ((image, thread), status) in threads.iter_mut().zip(&process.threads).zip(statuses) {
+        let tid = thread.tid();
+        match own.get(&tid) {
+            None => {}
+            Some(first) if *first == tid => {
+                image.directories = Some(of_thread(tid, status)?);
+            }
+            Some(first) => {
+                let maker = numbers.iter().find(|(here, _)| here == first);
+                image.directories_of = maker.map(|(_, in_job)| *in_job);
+            }
+        }
+    }
+    Ok(())
 }

@@ -10,7 +10,6 @@ use tracing::{debug_span, trace};
 
 use super::Quiesced;
 use super::frozen::{OfJob, is_not_inherited};
-use super::sharers::add_directories;
 use super::snapshot::ProcessDump;
 use crate::arch::{Architecture, Current};
 use crate::control_groups;
@@ -249,7 +248,7 @@ impl Quiesced {
         for (image, sandbox) in inside.threads.iter_mut().zip(sandboxes.of_threads) {
             image.sandbox = sandbox;
         }
-        add_directories(&self.directories, process, &statuses, &numbers, &mut inside.threads)?;
+        directories::add(&self.directories, process, &statuses, &numbers, &mut inside.threads)?;
         inside.filters = sandboxes.filters;
         let own = descriptors.get(&host_pid).map_or(&[][..], Vec::as_slice);
         let with_rings = if rings::any(own, files) { process.threads.len() } else { 0 };

@@ -1,16 +1,10 @@
-//! Processes that have their parents' memory, and threads that have directories of their own.
+//! Processes that have their parents' memory.
 
 use std::collections::BTreeMap;
 
-use procfs::process::Status;
-
 use super::Quiesced;
-use crate::dump::directories;
-use crate::dump::sharing::OwnDirectories;
 use crate::dump::snapshot_process::SnapshotProcess;
-use crate::error::Result;
 use crate::freeze::StoppedProcess;
-use crate::graph::{Pid, ThreadImage};
 
 impl Quiesced {
     /// Whether a process has its parent's memory, of which that one's image tells.
@@ -53,31 +47,4 @@ impl Quiesced {
             .map(|(process, owner)| copies.get(owner).copied().unwrap_or(process.host_pid))
             .collect()
     }
-}
-
-/// Adds directories to threads that have their own. `numbers`: of each thread, on this machine and in the job.
-///
-/// # Errors
-/// What /proc does not tell.
-pub(super) fn add_directories(
-    own: &OwnDirectories,
-    process: &StoppedProcess,
-    statuses: &[Status],
-    numbers: &[(i32, Pid)],
-    threads: &mut [ThreadImage],
-) -> Result<()> {
-    for ((image, thread), status) in threads.iter_mut().zip(&process.threads).zip(statuses) {
-        let tid = thread.tid();
-        match own.get(&tid) {
-            None => {}
-            Some(first) if *first == tid => {
-                image.directories = Some(directories::of_thread(tid, status)?);
-            }
-            Some(first) => {
-                let maker = numbers.iter().find(|(here, _)| here == first);
-                image.directories_of = maker.map(|(_, in_job)| *in_job);
-            }
-        }
-    }
-    Ok(())
 }
