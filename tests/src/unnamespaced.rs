@@ -178,6 +178,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "loginuid",
             "memfd",
             "namespacefd",
+            "namespacesown",
             "nestedusers",
             "networksockets",
             "ownclocks",

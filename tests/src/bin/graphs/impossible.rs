@@ -341,6 +341,13 @@ pub const ALL: &[(&str, Change)] = &[
         ]);
         among_mounts(d, json!([mount]), false)
     }),
+    ("namespaces of users in which nobody is", |d, _| {
+        let all = json!([user_namespace(json!([])), { "owner": 0, "content": {"kind": "ipc"} }]);
+        in_namespaces(d, all)
+            && each(processes(d), |process, place| {
+                process["namespaces"] = if place == 0 { json!([0, 1]) } else { json!([1]) };
+            })
+    }),
     ("another root directory", |d, _| {
         each(processes(d), |process, _| process["root_directory"] = json!("/tmp"))
     }),
