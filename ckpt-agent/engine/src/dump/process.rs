@@ -580,3 +580,12 @@ pub fn check_supported(
     // It may have executed another since it was looked at.
     must_be_own(process.host_pid)
 }
+
+/// How readily the kernel kills the process where memory is short; 0 where it does not say.
+///
+/// # Errors
+/// Failed reads.
+pub fn oom_score_adj(host_pid: i32) -> Result<i32> {
+    let text = read_text(&format!("/proc/{host_pid}/oom_score_adj"))?;
+    Ok(text.and_then(|text| text.trim().parse().ok()).unwrap_or(0))
+}

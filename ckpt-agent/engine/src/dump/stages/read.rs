@@ -37,7 +37,7 @@ use crate::graph::{
 };
 use crate::inodes::segments;
 use crate::names;
-use crate::proc::{Mapping, around, read_maps, read_smaps, read_text, root_directory};
+use crate::proc::{Mapping, around, read_maps, read_smaps, root_directory};
 use crate::restore::Identity;
 use crate::trace::{ProcessMemory, Remote, StoppedThread, Vdso};
 use crate::tracking::{Looked, Unwritten, Wish};
@@ -483,7 +483,7 @@ impl Quiesced {
             thp_disable: reading.inside.thp_disable,
             membarrier: reading.inside.membarrier,
             local_descriptors: reading.inside.local_descriptors,
-            oom_score_adj: oom_score_adj(host_pid)?,
+            oom_score_adj: process::oom_score_adj(host_pid)?,
             stopped_by: process.group_stop,
             descriptors,
             locks: self.collected.process_locks.remove(&host_pid).unwrap_or_default(),
@@ -597,10 +597,4 @@ fn take_identity(host_pid: i32, mappings: &mut Vec<Mapping>) -> Result<Option<Id
         }
     }
     Ok(None)
-}
-
-/// How readily the kernel kills the process where memory is short; 0 where it does not say.
-fn oom_score_adj(host_pid: i32) -> Result<i32> {
-    let text = read_text(&format!("/proc/{host_pid}/oom_score_adj"))?;
-    Ok(text.and_then(|text| text.trim().parse().ok()).unwrap_or(0))
 }
