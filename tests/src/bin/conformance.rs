@@ -65,6 +65,7 @@ const OF_KCMP: &[&str] = &[
     "ownfiles",
     "sharedcwd",
     "sharedfiles",
+    "sharedforeground",
     "sharedmemory",
     "sharedorphans",
     "signalmoved",

@@ -4,19 +4,22 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use procfs::process::Stat;
+
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{ProcessNode, Sharing};
 use super::super::sys::kcmp::{Resource, compare};
 use super::super::trace::StoppedThread;
 
-/// Finds them. `nodes` by the processes' numbers on this machine. `among_others`: the job lives among the machine's processes.
+/// Finds them. `nodes` and `stats` by the processes' numbers on this machine. `among_others`: the job lives among the machine's processes.
 ///
 /// # Errors
 /// A refusal of what can't be made again.
 pub fn find(
     processes: &[StoppedProcess],
     nodes: &BTreeMap<i32, ProcessNode>,
+    stats: &BTreeMap<i32, Stat>,
     among_others: bool,
 ) -> Result<Vec<Sharing>> {
     let pids: Vec<i32> = processes.iter().map(|process| process.host_pid).collect();
@@ -48,7 +51,7 @@ pub fn find(
         }
     }
     let found: Vec<Sharing> = found.into_values().collect();
-    check_sharers(&found, nodes, among_others)?;
+    check_sharers(&found, nodes, stats, among_others)?;
     Ok(found)
 }
 
@@ -57,10 +60,13 @@ pub fn find(
 fn check_sharers(
     found: &[Sharing],
     nodes: &BTreeMap<i32, ProcessNode>,
+    stats: &BTreeMap<i32, Stat>,
     among_others: bool,
 ) -> Result<()> {
     let sharers: BTreeSet<i32> = found.iter().filter(|one| one.memory).map(|one| one.pid).collect();
-    for node in nodes.values().filter(|node| sharers.contains(&node.pid)) {
+    for (host_pid, node) in nodes.iter().filter(|(_, node)| sharers.contains(&node.pid)) {
+        // Its terminal is told of its group before that is there.
+        let is_in_front = stats.get(host_pid).is_some_and(|stat| stat.tpgid == stat.pgrp);
         let parent = nodes.values().find(|other| other.pid == node.ppid);
         let others = || nodes.values().filter(|other| other.pid != node.pid);
         let is_led = |other: &ProcessNode| {
@@ -74,6 +80,8 @@ fn check_sharers(
             "in another session"
         } else if others().any(is_led) {
             "and leads a process group of others"
+        } else if node.pgid == node.pid && is_in_front {
+            "and is in the foreground of its terminal with a process group of its own"
         } else if others().any(is_child) {
             "and has a child that does not"
         } else {

@@ -258,8 +258,8 @@ impl Frozen {
         let root = self.settings.root;
         context.led = strangers.into_iter().map(|number| (number, root)).collect();
         self.add_threads(&mut context)?;
-        let sharing =
-            sharing::find(&self.job.processes, &nodes, process::is_among_others(self.depth))?;
+        let among_others = process::is_among_others(self.depth);
+        let sharing = sharing::find(&self.job.processes, &nodes, &stats, among_others)?;
         namespaces.check_sharing(&sharing, &nodes)?;
         let directories = sharing::find_threads(&self.job.processes, &nodes)?;
         let shells = |host_pid: &i32| self.remote_shells.contains(&nodes[host_pid].pid);
