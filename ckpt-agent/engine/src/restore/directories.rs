@@ -37,9 +37,9 @@ pub(super) fn enter(
         Some(folder) => {
             // Of this process, which leads there whatever has become of the path.
             let link = format!("/proc/{}/fd/{}", std::process::id(), folder.as_raw_fd());
-            change(remote, ("chdir", libc::SYS_chdir.into()), link.as_bytes(), path)?;
+            change(remote, "chdir", libc::SYS_chdir, link.as_bytes(), path)?;
         }
-        None => change(remote, ("chdir", libc::SYS_chdir.into()), &names::bytes(path), path)?,
+        None => change(remote, "chdir", libc::SYS_chdir, &names::bytes(path), path)?,
     }
     match &wanted.root_directory {
         Some(root) => change_root(remote, root),
@@ -84,12 +84,13 @@ fn opened(
 /// # Errors
 /// A directory that is not there; damage.
 pub(super) fn change_root(remote: &mut Remote<'_>, path: &str) -> Result<()> {
-    change(remote, ("chroot", libc::SYS_chroot.into()), &names::bytes(path), path)
+    change(remote, "chroot", libc::SYS_chroot, &names::bytes(path), path)
 }
 
 fn change(
     remote: &mut Remote<'_>,
-    (name, call): (&'static str, i64),
+    name: &'static str,
+    call: impl Into<i64>,
     bytes: &[u8],
     path: &str,
 ) -> Result<()> {
