@@ -61,12 +61,15 @@ const OF_PR_SET_MM: &[&str] = &["cmdline", "container", "programgone"];
 /// Programs of which only kcmp(2) tells what they have.
 const OF_KCMP: &[&str] = &[
     "container",
+    "memorysharers",
     "ownfiles",
     "sharedcwd",
     "sharedfiles",
+    "sharedforeground",
     "sharedmemory",
     "sharedorphans",
     "signalmoved",
+    "threaddirectories",
 ];
 
 /// What the kernel lacks.

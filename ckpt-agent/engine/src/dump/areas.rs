@@ -1,7 +1,6 @@
 //! From lines of maps to the areas of an image. What must be read while the job stands still
 //! (memory that processes share) is found by [`plan`]; everything else waits until it runs again.
 
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 
 use super::super::aio;
@@ -11,9 +10,8 @@ use super::super::graph::{
     Watched,
 };
 use super::super::inodes::{self, segments};
-use super::super::names;
 use super::super::objects::{
-    BlobData, DumpContext, in_place, interconnect, is_watched, is_write_watched,
+    BlobData, DumpContext, in_place, interconnect, is_watched, is_write_watched, reopen,
 };
 use super::super::proc::Mapping;
 use super::super::sys::stat::{major, modified_ns_of};
@@ -286,13 +284,10 @@ fn add_written(host_pid: i32, mapping: &Mapping, context: &mut DumpContext) -> O
     }
     let (path, _) = mapping.path();
     let reached = format!("{}{path}", context.root_of(host_pid));
-    let file = match std::fs::File::open(names::path(&reached)) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let _acting = context.act_as_user().ok()?;
-            std::fs::File::open(names::path(&reached)).ok()?
-        }
-        opened => opened.ok()?,
-    };
+    let flags = libc::O_RDONLY | libc::O_NONBLOCK;
+    let open = || Ok(std::fs::File::from(reopen::open_as_owner(&reached, flags)?));
+    let (_, opened) = context.for_user(open).ok()?;
+    let file = opened.ok()?;
     let found = file.metadata().ok()?;
     let is_it = found.is_file() && found.ino() == mapping.inode;
     if !is_it || inodes::belongs_to_another(host_pid, found.uid()) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 
@@ -82,12 +82,9 @@ impl MappedFiles {
         let check = self.check;
         let look = || {
             let reached = format!("{root}{path}");
-            let (_acting, metadata) = match std::fs::metadata(names::path(&reached)) {
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    (context.act_as_user().ok()?, std::fs::metadata(names::path(&reached)).ok()?)
-                }
-                found => (None, found.ok()?),
-            };
+            let found = context.for_user(|| std::fs::metadata(names::path(&reached)));
+            let (_acting, found) = found.ok()?;
+            let metadata = found.ok()?;
             (metadata.ino() == inode).then(|| describe(path, &reached, &metadata, check))
         };
         self.seen.entry(place).or_insert_with(look).clone()

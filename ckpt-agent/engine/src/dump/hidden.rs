@@ -2,8 +2,10 @@
 //! Taken for deleted, each would be private memory after a restart.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 
 use super::super::error::Result;
+use super::super::names;
 use super::super::objects::{DumpContext, paths};
 use super::super::proc::Mapping;
 
@@ -23,11 +25,8 @@ pub fn check(host_pid: i32, mappings: &[Mapping], context: &DumpContext) -> Resu
             continue;
         }
         let reached = format!("{root}{path}");
-        if !paths::is_hidden(&reached) {
-            continue;
-        }
-        let _acting = context.act_as_user()?;
-        if paths::is_hidden(&reached) {
+        let (_, found) = context.for_user(|| std::fs::symlink_metadata(names::path(&reached)))?;
+        if found.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
             return Err(paths::hidden(path));
         }
     }

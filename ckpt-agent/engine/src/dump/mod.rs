@@ -9,6 +9,7 @@ mod collect;
 mod connects;
 mod cut_short;
 mod detached;
+mod directories;
 mod earlier;
 mod early;
 mod files;

@@ -2,6 +2,7 @@
 //! before the first call is made inside of any process.
 
 mod content;
+mod entered;
 mod home;
 mod in_networks;
 mod ipc;
@@ -101,6 +102,7 @@ impl Own {
         for process in processes {
             own.look_at(init, &of_init, process).map_err(|error| (process.host_pid, error))?;
         }
+        own.check_entered()?;
         own.check_seen(init, processes)?;
         own.check_ipc(init, processes)?;
         Ok(own)
@@ -297,21 +299,33 @@ impl Own {
         }
         let within = || refuse(format!("is in {what} within another one of its own"));
         let known = self.known.get(&("user", name.clone())).copied();
-        if file != "user" {
-            return known.map(Some).ok_or_else(within);
+        if file != "user" && known.is_some() {
+            return Ok(known);
         }
-        let outermost = user_name(&related(&owner, GET_PARENT)?)?;
-        if Some(outermost) != of_job {
+        // Who may not look at that one is not in the one around it.
+        let outermost = related(&owner, GET_PARENT).and_then(user_name);
+        if outermost.ok().is_none_or(|outermost| Some(outermost) != of_job) {
             return Err(within());
         }
         if known.is_some() {
             return Ok(known);
         }
-        let content = content::around(&content::user(pid)?).ok_or_else(within)?;
         let place = self.all.len() as u32;
+        let content = match file {
+            "user" => {
+                self.empty.insert(place);
+                content::around(&content::user(pid)?).ok_or_else(within)?
+            }
+            // It has entered one of another process's, which comes later.
+            _ => {
+                let mut all = self.processes.iter();
+                let is_in = |pid: &&i32| name_of(**pid, "user").as_ref() == Some(&name);
+                let other = all.find(is_in).ok_or_else(|| refuse(entered::NOBODY.to_owned()))?;
+                content::user(*other)?
+            }
+        };
         self.all.push(OwnNamespace { owner: None, content });
         self.known.insert(("user", name), place);
-        self.empty.insert(place);
         Ok(Some(place))
     }
 
@@ -376,7 +390,7 @@ impl Own {
         Ok(disowned)
     }
 
-    /// Who is in namespaces of its own must have directories of its own: both unshare(2) and setns(2) ask for that.
+    /// Who is in namespaces of its own must have directories and memory of its own: both unshare(2) and setns(2) ask for that.
     ///
     /// # Errors
     /// The refusal.
@@ -385,12 +399,13 @@ impl Own {
         sharing: &[Sharing],
         nodes: &BTreeMap<i32, ProcessNode>,
     ) -> Result<()> {
-        for one in sharing.iter().filter(|one| one.directories) {
+        for one in sharing.iter().filter(|one| one.directories || one.memory) {
             let node = nodes.values().find(|node| node.pid == one.pid);
             let Some(node) = node.filter(|_| !self.of.is_empty()) else { continue };
+            let shared = if one.memory { "memory" } else { "directories" };
             let what =
-                "shares its directories with its parent, in a job with namespaces of its own";
-            return Err(refuse(what.to_owned()).of(node.pid, &node.comm));
+                format!("shares its {shared} with its parent, in a job with namespaces of its own");
+            return Err(refuse(what).of(node.pid, &node.comm));
         }
         Ok(())
     }

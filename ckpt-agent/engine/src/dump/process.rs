@@ -1,7 +1,5 @@
 //! The state of one process and its threads, but for descriptors and memory.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::Instant;
 
 use procfs::process::{Stat, Status};
@@ -16,8 +14,7 @@ use super::super::graph::{
     SandboxFilter, SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex, to_sparse_hex,
 };
 use super::super::local_descriptors;
-use super::super::objects::paths;
-use super::super::proc::{must_be_own, name_of, read_text, root_directory, stat_of, status_of};
+use super::super::proc::{must_be_own, name_of, read_text, stat_of, status_of};
 use super::super::sys::cpu_features;
 use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
@@ -25,6 +22,7 @@ use super::super::sys::schedule;
 use super::super::trace::{Batch, Remote, SIGINFO, Scratch, StoppedThread, Ticket};
 use super::attributes::{self, OfProcess, OfThread};
 use super::connects;
+use super::directories;
 use super::sleep::Sleeps;
 
 /// Highest signal number.
@@ -142,6 +140,20 @@ pub struct Inside {
 }
 
 impl Inside {
+    /// What belongs to memory is told by the image of the process that it is shared with.
+    pub fn leave_memory_to_another(&mut self) {
+        (self.thp_disable, self.membarrier) = (false, 0);
+        self.local_descriptors.clear();
+        self.attributes = ProcessAttributes {
+            later_locked: 0,
+            memory_merge: false,
+            no_exec_gain: 0,
+            core_filter: None,
+            thp_flags: 0,
+            ..std::mem::take(&mut self.attributes)
+        };
+    }
+
     /// SIGTRAP is ignored, although injected calls have ended that.
     pub fn ignore_traps(&mut self) {
         let ignored = libc::SIG_IGN as u64;
@@ -397,6 +409,8 @@ pub fn ask_thread(
         affinity: schedule::affinity(host_tid)?,
         policy: schedule::policy(host_tid)?,
         attributes: Some(attributes),
+        directories: None,
+        directories_of: None,
         sandbox: None,
         rings: Vec::new(),
         credentials: Credentials::of_status(
@@ -539,64 +553,39 @@ fn has_shadow_stack(tid: i32) -> bool {
     features.is_some_and(|features| features.split_whitespace().any(|one| one == "shstk"))
 }
 
-/// The working directory of a process by the link that /proc shows; where it is removed, its permission bits and the number of
-/// its inode.
-///
-/// # Errors
-/// Failed stat(2).
-pub fn working_directory(host_pid: i32, link: String) -> Result<(String, Option<(u32, u64)>)> {
-    let path = format!("/proc/{host_pid}/cwd");
-    let found =
-        std::fs::metadata(&path).map_err(|error| EngineError::system("stat", &path, error))?;
-    let path = paths::without_mark(&link);
-    // That of an ended process in /proc keeps its links. Some file systems count no links of a directory, but none is at 0
-    // before it is removed.
-    let is_ended = path.len() < link.len() && is_of_process(Path::new(path));
-    if found.nlink() == 0 || is_ended {
-        return Ok((path.to_owned(), Some((found.mode() & 0o7777, found.ino()))));
-    }
-    Ok((link, None))
-}
-
 /// Whether the process of a thread ignores SIGTRAP.
 pub fn ignores_traps(status: &Status) -> bool {
     status.sigign & 1 << (libc::SIGTRAP - 1) != 0
 }
 
-/// Whether a folder is one of those in which /proc shows a process: at a restart that is not there yet.
-fn is_of_process(folder: &Path) -> bool {
-    let first = folder.strip_prefix("/proc").ok().and_then(|below| below.components().next());
-    first.is_some_and(|name| name.as_os_str().as_encoded_bytes().iter().all(u8::is_ascii_digit))
-}
-
-/// Refuses what no part of the image could say of a process.
+/// Refuses what no part of the image could say of a process. `threads`: those with directories of their own.
 ///
 /// # Errors
 /// The refusal.
-pub fn check_supported(process: &StoppedProcess, pid: Pid, comm: &str) -> Result<()> {
-    let refuse = |what: String, way_out: &str| {
-        Err(EngineError::RefusedProcess {
-            pid,
-            comm: comm.to_owned(),
-            refusal: Refusal::new(what, way_out),
-        })
-    };
-    let host_pid = process.host_pid;
-    if let Some(root) = root_directory(host_pid)? {
-        let there = std::fs::metadata(format!("/proc/{host_pid}/root"));
-        let removed = there.is_ok_and(|found| found.nlink() == 0);
-        if removed || is_of_process(Path::new(&root)) {
-            return refuse(format!("has the root directory {root}"), "run it with another one");
+pub fn check_supported(
+    process: &StoppedProcess,
+    threads: impl Iterator<Item = i32>,
+    pid: Pid,
+    comm: &str,
+) -> Result<()> {
+    for tid in std::iter::once(process.host_pid).chain(threads) {
+        if let Some((what, way_out)) = directories::odd(tid)? {
+            return Err(EngineError::RefusedProcess {
+                pid,
+                comm: comm.to_owned(),
+                refusal: Refusal::new(what, way_out),
+            });
         }
     }
-    let directory = std::fs::read_link(format!("/proc/{host_pid}/cwd"))
-        .map_err(|error| EngineError::system("read", format!("/proc/{host_pid}/cwd"), error))?;
-    if is_of_process(&directory) {
-        return refuse(
-            format!("works in the folder {} of a process", directory.display()),
-            "have it work in another one",
-        );
-    }
     // It may have executed another since it was looked at.
-    must_be_own(host_pid)
+    must_be_own(process.host_pid)
+}
+
+/// How readily the kernel kills the process where memory is short; 0 where it does not say.
+///
+/// # Errors
+/// Failed reads.
+pub fn oom_score_adj(host_pid: i32) -> Result<i32> {
+    let text = read_text(&format!("/proc/{host_pid}/oom_score_adj"))?;
+    Ok(text.and_then(|text| text.trim().parse().ok()).unwrap_or(0))
 }

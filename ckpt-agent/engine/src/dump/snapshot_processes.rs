@@ -28,18 +28,23 @@ pub(super) struct Reading {
     pub(super) unwritten: Unwritten,
 }
 
-/// Makes all snapshot processes while no process of the job is a subreaper, or it would adopt them.
+/// Makes all snapshot processes while no process of the job is a subreaper, or it would adopt them. `shares`: whether a process
+/// (by its number on this machine) has another one's memory, of which there is one copy only.
 pub(super) fn make_snapshot_processes(
     processes: &mut [StoppedProcess],
     readings: &[Reading],
     context: &DumpContext,
     namespaces: &Own,
+    shares: &dyn Fn(i32) -> bool,
 ) -> Result<Vec<SnapshotProcess>> {
     set_subreapers(processes, readings, false)?;
     let mut snapshot_processes = Vec::with_capacity(processes.len());
     let mut failure = None;
     for (process, reading) in processes.iter_mut().zip(readings) {
         let host_pid = process.host_pid;
+        if shares(host_pid) {
+            continue;
+        }
         let _copying = debug_span!("copy of memory", host_pid).entered();
         doing::begin("copying the memory of", Thing::HostProcess(host_pid));
         let mappings = reading.planned.iter().map(|planned| &planned.mapping);

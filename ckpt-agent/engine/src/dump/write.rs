@@ -2,6 +2,8 @@
 //! memory, then the index.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +18,7 @@ use super::super::graph::{
 };
 use super::super::inodes;
 use super::super::names;
-use super::super::objects::{BlobData, DumpContext, Object};
+use super::super::objects::{BlobData, DumpContext, Object, reopen};
 use super::super::proc::{Mapping, add_policies, around, namespace_root, read_smaps};
 use super::super::sys::stat::modified_ns_of;
 use super::areas::{Plan, area, is_over_file};
@@ -279,7 +281,10 @@ fn carry_if_session(
     let inode = match context.inode_index.get(&key) {
         Some(inode) => *inode,
         None => {
-            let bytes = std::fs::read(names::path(&reached)).map_err(failed)?;
+            let opened = reopen::open_as_owner(&reached, libc::O_RDONLY | libc::O_NONBLOCK);
+            let mut opened = File::from(opened.map_err(|errno| failed(errno.into()))?);
+            let mut bytes = Vec::new();
+            opened.read_to_end(&mut bytes).map_err(failed)?;
             let content = BlobId(blobs.len() as u32);
             blobs.push(submit_blob(writer, BlobData::from(bytes))?);
             context.inodes.push(CarriedInode {

@@ -38,9 +38,9 @@ pub use namespaces::{IdRange, NamespaceContent, OwnNamespace, TIME_OF_CHILDREN};
 pub use offer::Offer;
 pub use pid::Pid;
 pub use process::{
-    Clocks, Credentials, IntervalTimer, NumbersInside, PendingSignal, ProcessImage, ProcessNode,
-    ProcessState, RegisteredRing, ResourceLimit, RobustList, Rseq, SignalAction, SignalStack,
-    ThreadImage,
+    Clocks, Credentials, Directories, IntervalTimer, NumbersInside, PendingSignal, ProcessImage,
+    ProcessNode, ProcessState, RegisteredRing, ResourceLimit, RobustList, Rseq, SignalAction,
+    SignalStack, ThreadImage,
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
 pub use sandbox::{Sandbox, SandboxFilter};

@@ -193,6 +193,24 @@ impl ProcessImage {
     }
 }
 
+/// Where paths begin for a thread, and with what rights its new files are made: what CLONE_FS shares.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directories {
+    /// Working directory; the path that it had, where it is removed.
+    pub working_directory: String,
+    /// Permission bits of a working directory that is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_directory: Option<u32>,
+    /// Number of the inode of a working directory that is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_inode: Option<u64>,
+    /// Root directory, where it is not the job's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_directory: Option<String>,
+    /// File mode creation mask.
+    pub umask: u32,
+}
+
 /// One thread.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ThreadImage {
@@ -247,6 +265,12 @@ pub struct ThreadImage {
     /// Attributes that are numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<ThreadAttributes>,
+    /// Directories of its own, where they are not the main thread's (unshare(2), CLONE_FS).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directories: Option<Directories>,
+    /// The thread with directories of its own that it shares these with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directories_of: Option<Pid>,
     /// What it has forbidden itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,

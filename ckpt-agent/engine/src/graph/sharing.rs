@@ -15,12 +15,36 @@ pub struct Sharing {
     /// Root and working directory, and the file mode creation mask (CLONE_FS).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub directories: bool,
+    /// The address space (CLONE_VM): the process's own image has no areas and no pages.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub memory: bool,
+    /// Signal actions (CLONE_SIGHAND), which takes the memory, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub actions: bool,
+}
+
+impl Sharing {
+    /// Of a process that shares nothing.
+    pub fn none(pid: Pid) -> Self {
+        Self { pid, descriptors: false, directories: false, memory: false, actions: false }
+    }
 }
 
 impl Graph {
     /// What a process shares with its parent; most often there is none of it.
     pub fn sharing_of(&self, pid: Pid) -> Option<&Sharing> {
         self.sharing.iter().find(|one| one.pid == pid)
+    }
+
+    /// Whether a process has its parent's memory.
+    pub fn shares_memory(&self, pid: Pid) -> bool {
+        self.sharing_of(pid).is_some_and(|one| one.memory)
+    }
+
+    /// Whether a process has memory that a child of it shares.
+    pub fn has_sharers(&self, pid: Pid) -> bool {
+        let mut sharers = self.sharing.iter().filter(|one| one.memory);
+        sharers.any(|one| self.processes.iter().any(|node| node.pid == one.pid && node.ppid == pid))
     }
 
     /// The process to which the table of descriptors of a process belongs: the highest one of those that share it.

@@ -334,8 +334,7 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
     let failed = |errno| EngineError::system("make the file", path, errno);
     if inode.read_only {
         // A new file in its place would look changed to other jobs that run the same program.
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        if let Ok(there) = open(&*names::path(path), flags, Mode::empty()) {
+        if let Ok(there) = reopen::open_as_owner(path, libc::O_RDONLY | libc::O_NOFOLLOW) {
             if is_unchanged(there.as_fd(), inode) && has_content(&there, inode, context)? {
                 return Ok(there);
             }

@@ -6,13 +6,13 @@ use super::Row;
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[
     ("CLONE_NEWTIME", Kept, "see Limits, Namespaces"),
-    ("CLONE_VM", Kept, "of threads, and of vfork(2) until its child runs another program; a process with another one's memory is refused"),
-    ("CLONE_FS", Kept, "of threads, and with the parent; with another process, refused"),
+    ("CLONE_VM", Kept, "of threads, of vfork(2) until its child runs another program, and with the parent; see Limits"),
+    ("CLONE_FS", Kept, "of threads, also apart from their process (unshare), and with the parent; with another process, refused"),
     ("CLONE_FILES", Kept, "of threads, and with the parent; with another process, refused"),
-    ("CLONE_SIGHAND", Kept, "of threads; refused as CLONE_VM, which it needs, elsewhere"),
+    ("CLONE_SIGHAND", Kept, "of threads, and with the parent"),
     ("CLONE_PIDFD", Kept, "the descriptor is one of pidfd_open(2)"),
     ("CLONE_PTRACE", Refused, "as any debugger in the job"),
-    ("CLONE_VFORK", Kept, "the parent waits on; refused while the child keeps its memory for long"),
+    ("CLONE_VFORK", Kept, "the parent waits on; refused while the child keeps its memory for long, since the parent can't be stopped"),
     ("CLONE_PARENT", Kept, "the child has the parent that it had"),
     ("CLONE_THREAD", Kept, ""),
     ("CLONE_NEWNS", Kept, "see Limits, Namespaces"),

@@ -59,7 +59,9 @@ fn are_own(credentials: &Credentials, user: &UserOrder, in_own: bool) -> bool {
 /// that the user has no right to. What belongs to the job's user namespace is root's to make: set-user-ID programs would
 /// find in it what the user has put there.
 fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder) -> Option<bool> {
-    let (mut in_own, mut needs_own) = (false, process.root_directory.is_some());
+    let mut own = process.threads.iter().filter_map(|thread| thread.directories.as_ref());
+    let has_root = own.any(|own| own.root_directory.is_some()) || process.root_directory.is_some();
+    let (mut in_own, mut needs_own) = (false, has_root);
     for place in process.namespaces.iter().chain(&process.time_of_children) {
         let one = all.get(*place as usize)?;
         if !one.content.is_user() {
@@ -70,6 +72,10 @@ fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder
             if one.owner.is_none() && !is_made_early {
                 return None;
             }
+            // Entered from outside of the user namespace that it belongs to, which takes a right over that and the job's.
+            if !is_within(&process.namespaces, all, *place) {
+                return None;
+            }
             continue;
         }
         if !may_make(one, all, user) {
@@ -78,6 +84,16 @@ fn user_namespace(process: &ProcessImage, all: &[OwnNamespace], user: &UserOrder
         in_own = true;
     }
     (in_own || !needs_own).then_some(in_own)
+}
+
+/// Whether the user namespace that a namespace belongs to is the job's, a process's own, or the one around that.
+fn is_within(own: &[u32], all: &[OwnNamespace], place: u32) -> bool {
+    let around = |owner: u32| {
+        let mut own = own.iter().filter_map(|place| all.get(*place as usize));
+        own.any(|own| own.content.is_user() && own.owner == Some(owner))
+    };
+    let one = all.get(place as usize).filter(|one| !one.content.is_user());
+    one.and_then(|one| one.owner).is_none_or(|owner| own.contains(&owner) || around(owner))
 }
 
 /// Whether a user may make a user namespace, and the one around it; the maps of both are in the job's numbers.
@@ -162,6 +178,18 @@ mod tests {
             assert!(!may(&other), "{other:?}");
         }
         assert!(!may(&of(1000, Some(9))));
+    }
+
+    #[test]
+    fn nobody_enters_namespaces_of_users_in_which_they_are_not() {
+        let content =
+            || NamespaceContent::User { uids: vec![], gids: vec![], may_set_groups: false };
+        let own = |owner| OwnNamespace { owner, content: content() };
+        let inner = OwnNamespace { owner: Some(0), content: NamespaceContent::Ipc };
+        let all = [own(None), inner, own(None), own(Some(0))];
+        let within = |places: &[u32]| places.iter().all(|place| is_within(places, &all, *place));
+        assert!(within(&[0, 1]) && within(&[3, 1]) && within(&[2]));
+        assert!(!within(&[1]) && !within(&[2, 1]));
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl ByPath {
         if !back {
             self.check(written, context)?;
         }
-        let fd = match reopen::open(&self.path, flags) {
+        let fd = match reopen::open_as_owner(&self.path, flags) {
             Ok(fd) => fd,
             // The restart makes it again.
             Err(Errno::ENOENT) if context.rehearsal && self.in_place.is_some() => {
@@ -136,7 +136,7 @@ impl ByPath {
     }
 
     fn content(&self) -> std::io::Result<String> {
-        let fd = reopen::open(&self.path, libc::O_RDONLY | libc::O_NONBLOCK)?;
+        let fd = reopen::open_as_owner(&self.path, libc::O_RDONLY | libc::O_NONBLOCK)?;
         file_check::hash(&fd.into())
     }
 
@@ -145,7 +145,7 @@ impl ByPath {
     /// # Errors
     /// Failed reads.
     pub fn keep_hash(&mut self, probe: &Probe) -> std::io::Result<()> {
-        let own = reopen::reopen(&probe.copy, libc::O_RDONLY | libc::O_NONBLOCK)?;
+        let own = reopen::reopen_as_owner(&probe.copy, libc::O_RDONLY | libc::O_NONBLOCK)?;
         self.hash = Some(file_check::hash(&own.into())?);
         Ok(())
     }
@@ -168,8 +168,8 @@ impl ByPath {
             return Ok(());
         }
         let failed = |error| EngineError::system("put back the length of", &self.path, error);
-        let file = std::fs::File::options().read(true).write(true).open(names::path(&self.path));
-        let file = file.map_err(failed)?;
+        let file = reopen::open_as_owner(&self.path, libc::O_RDWR);
+        let file = std::fs::File::from(file.map_err(|errno| failed(errno.into()))?);
         let mut number = 0;
         let (tail, to) = paths::first_free(&format!("{}.ckptd-tail", self.path), |_| {
             number += 1;

@@ -1,6 +1,7 @@
 //! What handlers share during a dump and during a restore.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -247,7 +248,7 @@ impl DumpContext {
     pub fn open_to_read(&self, fd: impl AsFd, path: &str) -> Result<OwnedFd> {
         let _acting = self.act_as_user()?;
         let flags = libc::O_RDONLY | libc::O_NOATIME | libc::O_NONBLOCK;
-        reopen::reopen(fd, flags).map_err(|errno| {
+        reopen::reopen_as_owner(fd, flags).map_err(|errno| {
             let what = format!("the job's user may not read {path} ({})", errno.desc());
             Refusal::new(what, "close it while checkpoints are taken, or let the user read it")
                 .into()
@@ -261,6 +262,25 @@ impl DumpContext {
     pub fn act_as_user(&self) -> Result<Option<FileUser>> {
         let user = self.user.as_ref();
         user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()
+    }
+
+    /// Does something with a file, and where this process may not, once more with the rights of the job's user: whoever acts for all
+    /// users has no rights over some file systems (NFS, FUSE). The user's rights last as long as the guard.
+    ///
+    /// # Errors
+    /// The user's rights can't be taken on. The inner one is that of what is done.
+    pub fn for_user<T>(
+        &self,
+        act: impl Fn() -> io::Result<T>,
+    ) -> Result<(Option<FileUser>, io::Result<T>)> {
+        let done = act();
+        match done.as_ref().err().map(io::Error::kind) {
+            Some(io::ErrorKind::PermissionDenied) if self.user.is_some() => {
+                let acting = self.act_as_user()?;
+                Ok((acting, act()))
+            }
+            _ => Ok((None, done)),
+        }
     }
 
     /// The folder from which this process reaches what a process's paths lead to, as they stand in the image.

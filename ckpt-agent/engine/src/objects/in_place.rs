@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 
+use nix::errno::Errno;
 use nix::sys::statfs::fstatfs;
 use serde::{Deserialize, Serialize};
 
@@ -123,8 +124,14 @@ fn not_back(path: &str, why: &str) -> String {
 }
 
 fn read(probe: &Probe, context: &mut DumpContext) -> Result<Option<BlobId>> {
+    // By a description for writing alone nothing can be read.
+    let opened = match reopen::readable(probe.flags) {
+        true => None,
+        false => context.open_to_read(&probe.copy, &probe.link).ok(),
+    };
     let acting = context.act_as_user()?;
-    let content = inodes::content_of(context, probe.copy.as_fd(), &probe.stat);
+    let by = opened.as_ref().unwrap_or(&probe.copy).as_fd();
+    let content = inodes::content_of(context, by, &probe.stat);
     drop(acting);
     match content {
         Ok(content) => Ok(Some(context.keep_blob(content))),
@@ -211,7 +218,7 @@ fn put_aside(path: &str, context: &mut RestoreContext) -> Result<()> {
     let base = format!("{path}.ckptd-since");
     let (to, ()) = paths::first_free(&base, |to| {
         if names::path(to).exists() {
-            return Err(nix::errno::Errno::EEXIST);
+            return Err(Errno::EEXIST);
         }
         let here = nix::fcntl::AT_FDCWD;
         nix::fcntl::renameat(here, &*names::path(path), here, &*names::path(to))
@@ -231,13 +238,13 @@ fn put_back_one(file: &ByPath, content: &InPlace, context: &mut RestoreContext) 
     let failed = |error: io::Error| EngineError::system("write", path, error);
     let mut options = File::options();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-    let (opened, new) = match options.open(names::path(path)) {
-        Ok(opened) => (opened, false),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
+    let (opened, new) = match reopen::open_as_owner(path, libc::O_RDWR | libc::O_NONBLOCK) {
+        Ok(opened) => (File::from(opened), false),
+        Err(Errno::ENOENT) => {
             inodes::make_parents(path)?;
             (options.create_new(true).mode(0o600).open(names::path(path)).map_err(unfit)?, true)
         }
-        Err(error) => return Err(unfit(error)),
+        Err(errno) => return Err(unfit(errno.into())),
     };
     let found = opened.metadata().map_err(failed)?;
     if !found.is_file() {

@@ -16,9 +16,14 @@ pub fn make_removed<'p>(
     processes: impl Iterator<Item = &'p ProcessImage>,
     context: &mut RestoreContext,
 ) -> Result<()> {
-    let entered = processes.filter_map(|process| {
-        let removed = process.removed_directory?;
-        Some(((process.working_directory.clone(), process.removed_inode?), removed))
+    let entered = processes.flat_map(|process| {
+        let own = process.removed_directory.zip(process.removed_inode);
+        let own = own.map(|(mode, inode)| ((process.working_directory.clone(), inode), mode));
+        let threads = process.threads.iter().filter_map(|thread| {
+            let own = thread.directories.as_ref()?;
+            Some(((own.working_directory.clone(), own.removed_inode?), own.removed_directory?))
+        });
+        own.into_iter().chain(threads)
     });
     let open = context.graph.files.iter().enumerate().filter_map(|(index, file)| {
         let directory = match &file.object {

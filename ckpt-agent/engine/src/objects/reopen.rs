@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl, open as nix_open};
-use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat};
 
 use super::super::error::{EngineError, Result};
 use super::super::names;
+use super::super::sys::abi;
 
 /// O_TMPFILE without the O_DIRECTORY that it contains (include/uapi/asm-generic/fcntl.h).
 /// F_GETFL goes on telling both for a file that was made so.
@@ -79,6 +80,53 @@ pub fn reopen(fd: impl AsFd, flags: i32) -> nix::Result<OwnedFd> {
     open(&magic_link(fd), flags)
 }
 
+/// Opens a path as [`open`] does, also where its owner has withdrawn the right to since the job opened it: whoever acts as the
+/// owner gives themselves that right for as long as it takes.
+///
+/// # Errors
+/// As open(2).
+pub fn open_as_owner(path: &str, flags: i32) -> nix::Result<OwnedFd> {
+    match open(path, flags) {
+        Err(Errno::EACCES) => {
+            let anchor = open(path, libc::O_PATH | flags & libc::O_NOFOLLOW);
+            anchor.and_then(|anchor| with_right_to(&anchor, flags)).map_err(|_| Errno::EACCES)
+        }
+        opened => opened,
+    }
+}
+
+/// The same of the inode behind a descriptor, as [`reopen`].
+///
+/// # Errors
+/// As open(2).
+pub fn reopen_as_owner(fd: impl AsFd, flags: i32) -> nix::Result<OwnedFd> {
+    match reopen(fd.as_fd(), flags) {
+        Err(Errno::EACCES) => with_right_to(fd, flags).map_err(|_| Errno::EACCES),
+        opened => opened,
+    }
+}
+
+fn with_right_to(fd: impl AsFd, flags: i32) -> nix::Result<OwnedFd> {
+    let found = fstat(fd.as_fd())?;
+    let mode = found.st_mode & !abi::S_IFMT;
+    // Opening anything else may act upon it, and chmod(2) might take such bits away for good.
+    let special = Mode::S_ISUID.bits() | Mode::S_ISGID.bits();
+    if found.st_mode & abi::S_IFMT != abi::S_IFREG || mode & special != 0 {
+        return Err(Errno::EACCES);
+    }
+    let link = magic_link(fd.as_fd());
+    let give = |mode: libc::mode_t| {
+        let mode = Mode::from_bits_truncate(mode);
+        fchmodat(AT_FDCWD, link.as_str(), mode, FchmodatFlags::FollowSymlink)
+    };
+    let reads = if readable(flags) { Mode::S_IRUSR.bits() } else { 0 };
+    let writes = if writable(flags) { Mode::S_IWUSR.bits() } else { 0 };
+    give(mode | reads | writes)?;
+    let opened = open(&link, flags);
+    give(mode)?;
+    opened
+}
+
 /// Where /proc shows own descriptors.
 const MAGIC: &str = "/proc/self/fd/";
 
@@ -123,4 +171,31 @@ pub fn set_status(fd: BorrowedFd<'_>, flags: i32) -> Result<()> {
 pub fn seek(fd: BorrowedFd<'_>, offset: u64) -> nix::Result<()> {
     let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
     nix::unistd::lseek64(fd, offset, nix::unistd::Whence::SeekSet).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, Permissions, set_permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::super::super::sys::restrained::{OVER_FILES, Restrained};
+    use super::*;
+
+    #[test]
+    fn owners_open_what_nobody_may() {
+        let path = std::env::temp_dir().join(format!("reopen-{}", std::process::id()));
+        let text = names::text(&path);
+        let file = File::create(&path).unwrap();
+        for (mode, opens) in [(0, true), (0o111, true), (0o4111, false)] {
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let _without_rights = Restrained::begin(OVER_FILES).unwrap();
+            for flags in [libc::O_RDONLY, libc::O_WRONLY, libc::O_RDWR] {
+                assert_eq!(open(&text, flags).unwrap_err(), Errno::EACCES);
+                assert_eq!(open_as_owner(&text, flags).is_ok(), opens, "{mode:o}");
+                assert_eq!(reopen_as_owner(&file, flags).is_ok(), opens, "{mode:o}");
+            }
+            assert_eq!(path.metadata().unwrap().mode() & 0o7777, mode);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -9,14 +9,16 @@ use super::super::arch::{Architecture, Call, Current};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Credentials, Descriptor, FileId, Pid, ProcessImage, ResourceLimit};
 use super::super::ipc;
-use super::super::names;
 use super::super::objects::{Object, RestoreContext, UnixLink};
 use super::super::sys::limits::{resource_limits, set_resource_limit};
 use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
 use super::super::trace::{Remote, Scratch, StoppedThread};
 use super::credentials::{self, Bounding};
+use super::namespaces::is_among_other_mounts;
 use super::numbers::Numbers;
-use super::{Complete, Helper, attributes, posix_timers, sandbox, say_lacking, threads};
+use super::{
+    Complete, Helper, attributes, directories, posix_timers, sandbox, say_lacking, threads,
+};
 
 /// A process that is its job's user's already. What refers to other processes is still to come.
 #[derive(Debug)]
@@ -177,8 +179,18 @@ pub fn furnish<'i>(
     }
     let made_by = resource_limits(pid).unwrap_or_default();
     limit(pid, image, context)?;
-    if !context.graph.sharing_of(image.pid).is_some_and(|one| one.directories) {
-        change_root(&mut all[0], image, entry, scratch)?;
+    let shares = context.graph.sharing_of(image.pid).is_some_and(|one| one.directories);
+    // Threads have it in common, but for those with directories of their own.
+    if let Some(root) = image.root_directory.as_ref().filter(|_| !shares) {
+        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
+        directories::change_root(&mut remote, root)?;
+    }
+    let apart = is_among_other_mounts(image, &context.graph.namespaces);
+    for (thread, saved) in all.iter_mut().zip(&image.threads) {
+        if let Some(own) = &saved.directories {
+            let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
+            directories::enter(&mut remote, own, apart, context)?;
+        }
     }
     sandbox::put(&mut all, image, entry, scratch, context.user.is_some())?;
     let bounding = context.user.as_ref().map_or(Bounding::Recorded, |_| Bounding::Here);
@@ -199,30 +211,6 @@ pub fn furnish<'i>(
         }
     }
     Ok(Furnished { threads: all, image, entry, scratch, pid, lacking })
-}
-
-/// Gives a process its root directory, which takes a right that it may give up afterwards. Threads have it in common.
-fn change_root(
-    leader: &mut StoppedThread,
-    image: &ProcessImage,
-    entry: u64,
-    scratch: Scratch,
-) -> Result<()> {
-    let Some(path) = &image.root_directory else { return Ok(()) };
-    let bytes = names::bytes(path);
-    if bytes.len() >= libc::PATH_MAX as usize || bytes.contains(&0) {
-        return Err(EngineError::Damaged("a root directory that no path leads to".to_owned()));
-    }
-    let mut remote = Remote::take(leader, entry)?.with_scratch(scratch);
-    remote.memory().write(scratch.data(), &[&*bytes, &[0]].concat())?;
-    let changed = remote.call("chroot", libc::SYS_chroot, &[scratch.data()]);
-    changed.map(drop).map_err(|error| EngineError::Unfit {
-        what: format!(
-            "process {}: its root directory {path} cannot be entered: {error}",
-            image.pid
-        ),
-        way_out: "put the directory in place, and restart it as the user who ran it".into(),
-    })
 }
 
 /// The threads of a process while it is completed.

@@ -30,9 +30,12 @@ pub(super) fn complete(
 ) -> Result<()> {
     let (pid, image, scratch) = (helper.pid, helper.image, helper.scratch);
     let mut remote = helper.remote()?;
-    rings::map(&mut remote, image, context)?;
-    aio::make(&mut remote, image, context)?;
-    memory::finish(&mut remote, image, files, common, page)?;
+    let sharer = context.graph.shares_memory(image.pid);
+    if !sharer {
+        rings::map(&mut remote, image, context)?;
+        aio::make(&mut remote, image, context)?;
+        memory::finish(&mut remote, image, files, common, page)?;
+    }
     // The job itself has them while it is rehearsed.
     if !context.rehearsal {
         held_locks::set_of_descriptions(&mut remote, image, locked, context)?;

@@ -185,6 +185,7 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
     if image.threads.first().is_none_or(|first| first.tid != image.pid) {
         return damaged("no main thread");
     }
+    check_sharing(graph, image)?;
     let mut end = 0;
     for area in &image.areas {
         if area.start < end || area.end <= area.start {
@@ -244,6 +245,32 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
     }
     if !StoredWindow::are_sound(&image.pages, graph.page_size) {
         return damaged("pages that do not fit their chunks, or that it has twice");
+    }
+    Ok(())
+}
+
+/// What makes a process, or a thread, share things with another one than the first thread.
+fn check_sharing(graph: &Graph, image: &ProcessImage) -> Result<()> {
+    let damaged = |what: &str| Err(EngineError::Damaged(format!("process {}: {what}", image.pid)));
+    if graph.shares_memory(image.pid) && !(image.areas.is_empty() && image.pages.is_empty()) {
+        return damaged("memory of its own beside another process's");
+    }
+    if graph.sharing_of(image.pid).is_some_and(|one| one.actions && !one.memory) {
+        return damaged("signal actions of another process without its memory");
+    }
+    for (place, thread) in image.threads.iter().enumerate() {
+        let is_maker = |other: &&super::super::graph::ThreadImage| {
+            Some(other.tid) == thread.directories_of && other.directories.is_some()
+        };
+        let is_sound = match (&thread.directories, thread.directories_of) {
+            (None, None) => true,
+            (Some(_), Some(_)) => false,
+            (Some(_), None) => place > 0,
+            (None, Some(_)) => place > 0 && image.threads.iter().skip(1).any(|o| is_maker(&o)),
+        };
+        if !is_sound {
+            return damaged("a thread with another one's directories, which has none");
+        }
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 
 use protocol::launch::FileCheck;
 
@@ -13,7 +13,6 @@ use super::super::graph::{
     Area, Backing, CarriedInode, InodeId, MappedFile, Origin, Pid, ProcessImage,
 };
 use super::super::inodes::{self, segments};
-use super::super::names;
 use super::super::objects::{RestoreContext, reopen};
 use super::super::sys::memory_map::{self, Means};
 use super::super::sys::stat::modified_ns_of;
@@ -251,9 +250,9 @@ fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -
         way_out: "put it back where it was".into(),
     };
     // A FIFO that lies there now would be waited for (fifo(7)). Whoever maps a file does not notice the flag.
-    let mut options = std::fs::File::options();
-    options.read(true).write(writable).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-    let opened = options.open(names::path(&file.path)).map_err(failed)?;
+    let access = if writable { libc::O_RDWR } else { libc::O_RDONLY };
+    let opened = reopen::open_as_owner(&file.path, access | libc::O_NONBLOCK);
+    let opened = std::fs::File::from(opened.map_err(|errno| failed(errno.into()))?);
     let metadata = opened.metadata().map_err(failed)?;
     let same_size = metadata.size() == file.size;
     let unchanged = same_size

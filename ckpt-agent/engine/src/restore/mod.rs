@@ -8,6 +8,7 @@ mod common;
 mod completing;
 mod completing_memory;
 mod credentials;
+mod directories;
 mod held;
 mod held_locks;
 mod helper;
@@ -16,6 +17,7 @@ mod identity;
 mod image;
 mod last_number;
 mod layout;
+mod making_threads;
 mod mapped;
 mod memory;
 mod memory_map;
@@ -30,6 +32,7 @@ mod posix_timers;
 mod rings;
 mod room;
 mod sandbox;
+mod sharers;
 mod signal_readers;
 mod tables;
 mod threads;
@@ -52,13 +55,12 @@ use super::demand::Feeder;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{
-    Credentials, FileId, Graph, Offer, Pid, ProcessImage, ProcessState, RelayEnd, RelayKind, offer,
+    Credentials, FileId, Offer, Pid, ProcessImage, ProcessState, RelayEnd, RelayKind, offer,
 };
 use super::inodes;
 use super::ipc;
+use super::job_init::groups_outside;
 use super::job_init::stages::{self, Stage};
-use super::job_init::world::wants_numbers;
-use super::job_init::{World, groups_outside};
 use super::late;
 use super::locks;
 use super::objects::{
@@ -73,12 +75,11 @@ use super::sys::file_user::FileUser;
 use super::sys::limits;
 use super::sys::memory_map::Means;
 use super::sys::restrained::{OVER_OBJECTS, Restrained};
-use super::sys::rounds::{self, Counter};
 use super::trace::{Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use common::Common;
 use completing::Furnished;
-use held::Held;
 use helper::Preparation;
+use making_threads::make_threads;
 use mapped::MappedFiles;
 use numbers::Numbers;
 use on_demand::Later;
@@ -190,8 +191,8 @@ pub fn restore(
         MappedFiles::open(image, &processes, foreign, context)?
     };
     let nodes = context.part.as_ref().map_or(&image.graph.processes, |part| &part.nodes);
-    let plan =
-        tree::plan(nodes).map_err(|error| EngineError::odd("process tree", error.to_string()))?;
+    let plan = tree::plan(&sharers::without(nodes, &image.graph))
+        .map_err(|error| EngineError::odd("process tree", error.to_string()))?;
     let stand_ins = nodes.iter().filter(|node| node.state == ProcessState::StandIn);
     let stand_ins = stand_ins.map(|node| node.pid).collect();
     let terminals = terminals_here(image, context);
@@ -445,6 +446,8 @@ fn rebuild(
         let _putting = stages::begin(Stage::Clocks);
         clocks::set_back(&mut helpers, context)?;
     }
+    // What is parked is still open in their parents.
+    sharers::make(&mut helpers, processes, context, numbers)?;
     let own = own_credentials()?;
     let locked = held_locks::by_holder(&image.graph);
     let mut tables = Tables::of(&image.graph, helpers.iter().map(|helper| helper.image.pid));
@@ -547,80 +550,6 @@ fn say_lacking(context: &mut RestoreContext<'_>, pid: Pid, lacking: &BTreeSet<&s
             all.join(", ")
         ));
     }
-}
-
-/// A thread to be made: its number, whose it is, and its place among that one's threads.
-type Awaited = (Pid, usize, usize);
-
-/// Makes all threads of all processes. Where numbers can't be asked for, they are taken as the kernel hands them out; what
-/// has slipped away is tried again in its next round.
-fn make_threads(helpers: &mut [Helper<'_>], graph: &Graph, numbers: &Numbers) -> Result<()> {
-    let namespaces = &graph.namespaces;
-    let mut all: Vec<Awaited> = Vec::new();
-    for (process, helper) in helpers.iter().enumerate() {
-        let others = helper.image.threads.iter().enumerate().skip(1);
-        all.extend(others.map(|(place, thread)| (thread.tid, process, place)));
-    }
-    if World::of_this_init() == World::Own {
-        return all.into_iter().try_for_each(|thread| {
-            // To ask for a number is a right in the user namespace that the PID namespace belongs to.
-            let (helper, place) = (&helpers[thread.1], thread.2);
-            let asking = match namespaces::is_among_other_users(helper, namespaces) {
-                true => {
-                    threads::Asking::ByTheLast(pids::last_inside(helper, place, graph, numbers)?)
-                }
-                false => threads::Asking::Plainly(helper.image.threads[place].tid_inside),
-            };
-            make_thread(helpers, thread, asking).map(drop)
-        });
-    }
-    let counter = Counter::default();
-    let mut held = Held::new();
-    if wants_numbers() {
-        for (tid, process, _) in &all {
-            if namespaces::is_among_other_users(&helpers[*process], namespaces) {
-                held.hold(*tid);
-            }
-        }
-    }
-    let end = rounds::end().unwrap_or(Pid::MAX);
-    for _ in 0..rounds::TRIES {
-        let last = counter.last().unwrap_or(0);
-        all.sort_by_key(|(tid, ..)| rounds::distance(last, *tid, end));
-        let mut missed = Vec::new();
-        let mut before = None;
-        for thread in all {
-            // What has gone by does not come before all others have.
-            let step = before.map_or(Pid::MAX, |before| rounds::distance(before, thread.0, end));
-            let asking = match held.has(thread.0) {
-                true => threads::Asking::Held(&counter, &mut held),
-                false => threads::Asking::Near(&counter, step),
-            };
-            match make_thread(helpers, thread, asking)? {
-                true => before = Some(thread.0),
-                false => missed.push(thread),
-            }
-        }
-        all = missed;
-    }
-    all.into_iter().try_for_each(|thread| {
-        make_thread(helpers, thread, threads::Asking::Not(&counter)).map(drop)
-    })
-}
-
-fn make_thread(
-    helpers: &mut [Helper<'_>],
-    (tid, process, place): Awaited,
-    asking: threads::Asking<'_, '_>,
-) -> Result<bool> {
-    let helper = &mut helpers[process];
-    let scratch = helper.scratch;
-    let mut remote = helper.remote()?;
-    let made = threads::make(&mut remote, tid, scratch, asking)?;
-    drop(remote);
-    let done = made.is_some();
-    helper.others.extend(made.map(|made| (place, made)));
-    Ok(done)
 }
 
 /// The restorer's own, which its helpers have inherited.

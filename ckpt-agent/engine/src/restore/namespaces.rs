@@ -175,6 +175,10 @@ fn enter(
                 let joined = join(&mut helper.remote()?, fd, flag);
                 joined.map_err(|error| unfit(content, &error))?;
             }
+            None if order::is_entered(all, &helper.image.namespaces, step.place) => {
+                let what = "namespaces: one of a user namespace in which nobody makes it";
+                return Err(EngineError::Damaged(what.to_owned()));
+            }
             None => {
                 let unshared = helper.remote()?.call("unshare", libc::SYS_unshare, &[flag]);
                 unshared.map_err(|error| unfit(content, &error))?;

@@ -78,7 +78,8 @@ fn choose(
 ) -> Vec<Watchable> {
     // Memory can be watched by one descriptor.
     let watches = |file| matches!(graph.object(file), Some(Object::Userfault(_)));
-    if image.descriptors.iter().any(|descriptor| watches(descriptor.file)) {
+    let watched = image.descriptors.iter().any(|descriptor| watches(descriptor.file));
+    if watched || graph.has_sharers(image.pid) {
         return Vec::new();
     }
     let span = WINDOW_PAGES * page;

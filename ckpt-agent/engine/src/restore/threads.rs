@@ -35,6 +35,23 @@ const ON_STACK: i32 = 1;
 /// SS_DISABLE: there is none.
 const DISABLE: i32 = 2;
 
+/// What a thread or process that is made shares with its maker (CLONE_*), and the signal of its end.
+#[derive(Debug, Clone, Copy)]
+pub struct Born {
+    /// CLONE_*
+    pub flags: u64,
+    /// Of a process.
+    pub exit_signal: u64,
+}
+
+impl Born {
+    /// A thread; one with directories of its own begins with a copy of its maker's.
+    pub fn thread(own_directories: bool) -> Self {
+        let without = if own_directories { libc::CLONE_FS as u64 } else { 0 };
+        Self { flags: THREAD_FLAGS & !without, exit_signal: 0 }
+    }
+}
+
 /// How a thread's number is to be had.
 #[derive(Debug)]
 pub enum Asking<'a, 'h> {
@@ -51,6 +68,20 @@ pub enum Asking<'a, 'h> {
     Not(&'a Counter),
 }
 
+/// Makes a process that shares the maker's memory, with this number.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_process(
+    maker: &mut Remote<'_>,
+    wanted: Pid,
+    scratch: Scratch,
+    born: Born,
+) -> Result<StoppedThread> {
+    let made = make(maker, wanted, scratch, (Asking::Plainly(None), born))?;
+    made.ok_or_else(|| EngineError::odd("clone3", format!("another process than {wanted}")))
+}
+
 /// Makes a thread with this number. `None`: it can't be had, but another one may do.
 ///
 /// # Errors
@@ -59,15 +90,17 @@ pub fn make(
     leader: &mut Remote<'_>,
     wanted: i32,
     scratch: Scratch,
-    asking: Asking<'_, '_>,
+    (asking, born): (Asking<'_, '_>, Born),
 ) -> Result<Option<StoppedThread>> {
     leader.thread().set_options(FOLLOW_CHILDREN)?;
     let made = match asking {
-        Asking::Plainly(inside) => make_patiently(leader, (wanted, inside), scratch).map(Some),
-        Asking::ByTheLast(inside) => make_after_the_last(leader, wanted, inside).map(Some),
-        Asking::Held(counter, held) => make_held(leader, wanted, counter, held),
-        Asking::Near(counter, limit) => make_near(leader, wanted, scratch, (counter, limit)),
-        Asking::Not(counter) => make_any(leader, counter).map(Some),
+        Asking::Plainly(inside) => {
+            make_patiently(leader, (wanted, inside), scratch, born).map(Some)
+        }
+        Asking::ByTheLast(inside) => make_after_the_last(leader, wanted, inside, born).map(Some),
+        Asking::Held(counter, held) => make_held(leader, wanted, (counter, born), held),
+        Asking::Near(counter, limit) => make_near(leader, wanted, scratch, (counter, limit), born),
+        Asking::Not(counter) => make_any(leader, counter, born).map(Some),
     };
     leader.thread().set_options(0)?;
     let made = made?;
@@ -82,12 +115,13 @@ fn make_near(
     wanted: i32,
     scratch: Scratch,
     (counter, limit): (&Counter, Pid),
+    born: Born,
 ) -> Result<Option<StoppedThread>> {
     if !wants_numbers() {
         return Ok(None);
     }
     if Call::Clone3.may_be_made() {
-        match make_exact(leader, (wanted, None), scratch) {
+        match make_exact(leader, (wanted, None), scratch, born) {
             Err(EngineError::System { source, .. }) => {
                 if source.raw_os_error() == Some(libc::EEXIST) {
                     return Ok(None);
@@ -102,12 +136,12 @@ fn make_near(
         if tell_last(wanted).is_err() {
             break;
         }
-        if let Some(made) = make_if(leader, wanted, counter)? {
+        if let Some(made) = make_if(leader, wanted, counter, born)? {
             return Ok(Some(made));
         }
     }
     match counter.approach_within(wanted, limit) {
-        true => make_if(leader, wanted, counter),
+        true => make_if(leader, wanted, counter, born),
         false => Ok(None),
     }
 }
@@ -117,7 +151,7 @@ fn make_near(
 fn make_held(
     leader: &mut Remote<'_>,
     wanted: i32,
-    counter: &Counter,
+    (counter, born): (&Counter, Born),
     held: &mut Held,
 ) -> Result<Option<StoppedThread>> {
     while held.has(wanted) || held.hold_again(wanted) {
@@ -125,7 +159,7 @@ fn make_held(
         if tell_last(wanted).is_err() {
             break;
         }
-        if let Some(made) = make_if(leader, wanted, counter)? {
+        if let Some(made) = make_if(leader, wanted, counter, born)? {
             return Ok(Some(made));
         }
     }
@@ -137,8 +171,9 @@ fn make_if(
     leader: &mut Remote<'_>,
     wanted: i32,
     counter: &Counter,
+    born: Born,
 ) -> Result<Option<StoppedThread>> {
-    let made = make_any(leader, counter)?;
+    let made = make_any(leader, counter, born)?;
     if made.tid() == wanted {
         return Ok(Some(made));
     }
@@ -147,14 +182,18 @@ fn make_if(
 }
 
 /// A thread with any number.
-fn make_any(leader: &mut Remote<'_>, counter: &Counter) -> Result<StoppedThread> {
-    make_seen(leader, counter).map(|(_, made)| made)
+fn make_any(leader: &mut Remote<'_>, counter: &Counter, born: Born) -> Result<StoppedThread> {
+    make_seen(leader, counter, born).map(|(_, made)| made)
 }
 
 /// The same, and what number its process sees.
-fn make_seen(leader: &mut Remote<'_>, counter: &Counter) -> Result<(u64, StoppedThread)> {
+fn make_seen(
+    leader: &mut Remote<'_>,
+    counter: &Counter,
+    born: Born,
+) -> Result<(u64, StoppedThread)> {
     // No stack, no cells to be written, no thread pointer: zeros in any order.
-    let (seen, made) = leader.give_birth("clone", libc::SYS_clone, &[THREAD_FLAGS])?;
+    let (seen, made) = leader.give_birth("clone", libc::SYS_clone, &[born.flags])?;
     counter.note(made.tid());
     Ok((seen, made))
 }
@@ -177,10 +216,11 @@ fn make_patiently(
     leader: &mut Remote<'_>,
     wanted: (Pid, Option<Pid>),
     scratch: Scratch,
+    born: Born,
 ) -> Result<StoppedThread> {
     let begun = Instant::now();
     loop {
-        match make_exact(leader, wanted, scratch) {
+        match make_exact(leader, wanted, scratch, born) {
             Err(EngineError::System { source, .. })
                 if source.raw_os_error() == Some(libc::EEXIST)
                     && begun.elapsed() < LONGEST_TAKEN =>
@@ -197,13 +237,14 @@ fn make_after_the_last(
     leader: &mut Remote<'_>,
     wanted: i32,
     inside: Option<LastInside>,
+    born: Born,
 ) -> Result<StoppedThread> {
     let (begun, counter) = (Instant::now(), Counter::default());
     loop {
         inside.map(LastInside::tell).transpose()?;
         tell_last(wanted)?;
         // What the call answers is the number that the caller sees.
-        let (seen, made) = make_seen(leader, &counter)?;
+        let (seen, made) = make_seen(leader, &counter, born)?;
         let is_inside = inside.is_none_or(|inside| u64::try_from(inside.wanted) == Ok(seen));
         if made.tid() == wanted && is_inside {
             return Ok(made);
@@ -221,13 +262,15 @@ fn make_exact(
     leader: &mut Remote<'_>,
     (wanted, inside): (Pid, Option<Pid>),
     scratch: Scratch,
+    born: Born,
 ) -> Result<StoppedThread> {
     let at = scratch.data();
     // The innermost comes first, and is told to the caller.
     let numbers: Vec<Pid> = inside.into_iter().chain([wanted]).collect();
     // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
     // set_tid, set_tid_size, cgroup.
-    let words = [THREAD_FLAGS, 0, 0, 0, 0, 0, 0, 0, at + 128, numbers.len() as u64, 0];
+    let Born { flags, exit_signal } = born;
+    let words = [flags, 0, 0, 0, exit_signal, 0, 0, 0, at + 128, numbers.len() as u64, 0];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let list: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
     leader.memory().write(at + 128, &list)?;

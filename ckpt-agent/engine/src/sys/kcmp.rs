@@ -20,6 +20,8 @@ pub enum Resource {
     Descriptors = 2,
     /// Root and working directory, and the file mode creation mask (CLONE_FS).
     Directories = 3,
+    /// Signal actions (CLONE_SIGHAND).
+    Actions = 4,
 }
 
 /// Whether two processes share a resource. `None`: this kernel cannot tell.

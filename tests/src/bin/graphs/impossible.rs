@@ -341,6 +341,13 @@ pub const ALL: &[(&str, Change)] = &[
         ]);
         among_mounts(d, json!([mount]), false)
     }),
+    ("namespaces of users in which nobody is", |d, _| {
+        let all = json!([user_namespace(json!([])), { "owner": 0, "content": {"kind": "ipc"} }]);
+        in_namespaces(d, all)
+            && each(processes(d), |process, place| {
+                process["namespaces"] = if place == 0 { json!([0, 1]) } else { json!([1]) };
+            })
+    }),
     ("another root directory", |d, _| {
         each(processes(d), |process, _| process["root_directory"] = json!("/tmp"))
     }),
@@ -423,6 +430,37 @@ pub const ALL: &[(&str, Change)] = &[
         let path = o.locked.clone();
         each(processes(d), |process, _| process["working_directory"] = json!(path))
     }),
+    ("threads in a locked working directory", |d, o| {
+        let own = json!({"working_directory": o.locked.clone(), "umask": u32::MAX});
+        threads(d, |thread, place| {
+            if place > 0 {
+                thread["directories"] = own.clone();
+            }
+        })
+    }),
+    ("threads in another root directory", |d, o| {
+        let own = json!({"working_directory": "/", "umask": 0, "root_directory": o.locked.clone()});
+        threads(d, |thread, place| {
+            if place > 0 {
+                thread["directories"] = own.clone();
+            }
+        })
+    }),
+    ("threads with directories of nobody's", |d, _| {
+        threads(d, |thread, _| thread["directories_of"] = json!(77))
+    }),
+    ("threads with directories of their own", |d, _| {
+        threads(d, |thread, _| thread["directories_of"] = thread["tid"].clone())
+    }),
+    ("memory of parents", |d, _| shares(d, "memory")),
+    ("memory of parents, with nothing of their own", |d, _| {
+        shares(d, "memory")
+            && each(processes(d), |process, _| {
+                process["areas"] = json!([]);
+                process["pages"] = json!([]);
+            })
+    }),
+    ("signal actions of parents", |d, _| shares(d, "actions")),
     ("another root directory", |d, o| {
         let path = o.locked.clone();
         each(processes(d), |process, _| process["root_directory"] = json!(path))
@@ -600,6 +638,20 @@ fn filters(documents: &mut Documents, instructions: &str, place: u32, seals_righ
         thread["sandbox"] = json!({"filters": [place]});
         thread["no_new_privs"] = json!(seals_rights);
     })
+}
+
+/// Has every process share this with its parent.
+fn shares(documents: &mut Documents, what: &str) -> bool {
+    let all: Vec<Value> = nodes(documents)
+        .into_iter()
+        .map(|node| {
+            let mut one = json!({ "pid": node["pid"] });
+            one[what] = json!(true);
+            one
+        })
+        .collect();
+    documents.graph()["sharing"] = json!(all);
+    true
 }
 
 fn set_attribute(thread: &mut Value, name: &str, to: Value) {

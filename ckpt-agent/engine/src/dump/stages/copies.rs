@@ -21,7 +21,9 @@ impl Quiesced {
         if self.namespaces.has_pids() {
             return Ok(Vec::new());
         }
-        let made = make_snapshot_processes(processes, readings, &self.context, &self.namespaces);
+        let shares = |host_pid: i32| self.shares_memory(host_pid);
+        let (context, namespaces) = (&self.context, &self.namespaces);
+        let made = make_snapshot_processes(processes, readings, context, namespaces, &shares);
         let refused = made.as_ref().err().is_some_and(is_full);
         // What is hidden must not be shown for so long.
         if !refused || processes.iter().any(|process| process.made_dumpable.is_some()) {

@@ -22,7 +22,7 @@ use crate::dump::standins;
 use crate::dump::undumpable;
 use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::{FrozenJob, StoppedProcess, freeze_knowing};
-use crate::graph::{Pid, ProcessNode, ProcessState};
+use crate::graph::{Pid, ProcessNode, ProcessState, Sharing};
 use crate::inodes::ahead::{self, Copies, Taken};
 use crate::ipc;
 use crate::late::{Names, filters_of};
@@ -258,8 +258,10 @@ impl Frozen {
         let root = self.settings.root;
         context.led = strangers.into_iter().map(|number| (number, root)).collect();
         self.add_threads(&mut context)?;
-        let sharing = sharing::find(&self.job.processes, &nodes)?;
+        let among_others = process::is_among_others(self.depth);
+        let sharing = sharing::find(&self.job.processes, &nodes, &stats, among_others)?;
         namespaces.check_sharing(&sharing, &nodes)?;
+        let directories = sharing::find_threads(&self.job.processes, &nodes)?;
         let shells = |host_pid: &i32| self.remote_shells.contains(&nodes[host_pid].pid);
         let shells = self.job.stand_ins.iter().copied().filter(shells);
         let living: Vec<(i32, Pid, String)> = self
@@ -271,7 +273,7 @@ impl Frozen {
             .map(|host_pid| (host_pid, nodes[&host_pid].pid, nodes[&host_pid].comm.clone()))
             .collect();
         drop(looking);
-        self.settle_contexts(&nodes, &mut context)?;
+        self.settle_contexts(&nodes, &sharing, &mut context)?;
         let streams_only = &self.remote_shells;
         let known_networks = network::Known::begin();
         let mut collected = collect(&living, streams_only, &mut context)?;
@@ -297,6 +299,7 @@ impl Frozen {
             nodes,
             namespaces,
             sharing,
+            directories,
             collected,
             context,
             relay_states,
@@ -322,7 +325,7 @@ impl Frozen {
             if namespaces.has_pids() {
                 return Err(name(undumpable::refuse_standing()));
             }
-            process::check_supported(process, node.pid, &node.comm)?;
+            process::check_supported(process, std::iter::empty(), node.pid, &node.comm)?;
             let statuses = process::statuses(process, node.pid, &node.comm)?;
             sandbox::suspend(process, &statuses, self.filters).map_err(name)?;
             let vdso = Vdso::of(host_pid, &read_maps(host_pid)?).map_err(name)?;
@@ -343,6 +346,7 @@ impl Frozen {
     fn settle_contexts(
         &mut self,
         nodes: &BTreeMap<i32, ProcessNode>,
+        sharing: &[Sharing],
         context: &mut DumpContext,
     ) -> Result<()> {
         let _settling = debug_span!("asynchronous input and output").entered();
@@ -350,12 +354,13 @@ impl Frozen {
         for (place, process) in self.job.processes.iter_mut().enumerate() {
             let host_pid = process.host_pid;
             let known = self.not_inherited.get(&host_pid);
-            if !known.is_some_and(|known| known.iter().any(Mapping::is_aio)) {
+            let node = &nodes[&host_pid];
+            let shares = sharing.iter().any(|one| one.memory && one.pid == node.pid);
+            if shares || !known.is_some_and(|known| known.iter().any(Mapping::is_aio)) {
                 continue;
             }
-            let node = &nodes[&host_pid];
             doing::begin("looking at", Thing::Process(node.pid));
-            process::check_supported(process, node.pid, &node.comm)?;
+            process::check_supported(process, std::iter::empty(), node.pid, &node.comm)?;
             let statuses = process::statuses(process, node.pid, &node.comm)?;
             process.ignores_traps = statuses.first().is_some_and(process::ignores_traps);
             sandbox::suspend(process, &statuses, self.filters)

@@ -1,12 +1,14 @@
 //! The stages of a dump, each a type of its own: what needs a quiet job cannot be called on one
 //! that is merely frozen. Dropping any of them lets the job go on.
 
+mod checks;
 mod copies;
 mod frozen;
 mod ipc;
 mod notifications;
 mod quiesced;
 mod read;
+mod sharers;
 mod snapshot;
 
 pub(super) use frozen::is_not_inherited;

@@ -14,6 +14,7 @@ use crate::dump::collect::Collected;
 use crate::dump::namespaces;
 use crate::dump::offers;
 use crate::dump::process;
+use crate::dump::sharing::OwnDirectories;
 use crate::error::Result;
 use crate::folders;
 use crate::freeze::StoppedProcess;
@@ -33,6 +34,8 @@ pub struct Quiesced {
     pub(super) nodes: BTreeMap<i32, ProcessNode>,
     pub(super) namespaces: namespaces::Own,
     pub(super) sharing: Vec<Sharing>,
+    /// Of threads.
+    pub(super) directories: OwnDirectories,
     pub(super) collected: Collected,
     pub(super) context: DumpContext,
     pub(super) relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,

@@ -1,6 +1,5 @@
 //! What processes tell from inside, and the processes that hold their memory from then on.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,12 +14,12 @@ use super::snapshot::ProcessDump;
 use crate::arch::{Architecture, Current};
 use crate::control_groups;
 use crate::doing::{self, Thing};
-use crate::dump::areas::{Planned, Window, check, check_huge, check_watched, plan};
+use crate::dump::areas::{Planned, Window, plan};
 use crate::dump::attributes;
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
 use crate::dump::cut_short;
-use crate::dump::hidden;
+use crate::dump::directories;
 use crate::dump::inside;
 use crate::dump::login_of;
 use crate::dump::pages::Pagemap;
@@ -38,9 +37,9 @@ use crate::graph::{
 };
 use crate::inodes::segments;
 use crate::names;
-use crate::proc::{Mapping, around, read_maps, read_smaps, read_text, root_directory};
+use crate::proc::{Mapping, around, read_maps, read_smaps, root_directory};
 use crate::restore::Identity;
-use crate::trace::{ProcessMemory, Remote, Vdso};
+use crate::trace::{ProcessMemory, Remote, StoppedThread, Vdso};
 use crate::tracking::{Looked, Unwritten, Wish};
 
 /// Instructions after which a thread is left in the vdso: its functions have a hundred or two, but one tries again
@@ -98,9 +97,16 @@ impl Quiesced {
             process.ignores_traps = statuses.first().is_some_and(process::ignores_traps);
             leave_vdso(process, vdso)?;
         }
-        for (process, seen) in processes.iter_mut().zip(&mut mapped) {
-            let Seen { mappings, vdso, statuses, .. } = seen;
-            cut_short::go_on(process, mappings, statuses, vdso.kernel_entry()?)?;
+        for place in 0..processes.len() {
+            // What is mapped for it is the memory of all that share it.
+            let owner = self.owner_of_memory(processes, place);
+            let mut mappings = std::mem::take(&mut mapped[owner].mappings);
+            let Seen { vdso, statuses, .. } = &mapped[place];
+            let entry_point = vdso.kernel_entry()?;
+            let gone_on =
+                cut_short::go_on(&mut processes[place], &mut mappings, statuses, entry_point);
+            mapped[owner].mappings = mappings;
+            gone_on?;
         }
         // What is left of sleeps and timers is told as of this moment or an earlier one, and no thread reads a clock
         // after it: an image wakes nobody early, and none of its clocks goes back.
@@ -127,9 +133,8 @@ impl Quiesced {
         let snapshot_processes = self.copy_processes(processes, &readings)?;
         let of_job = self.frozen.of_job(&self.nodes);
         let mut dumps = Vec::with_capacity(processes.len());
-        for (place, (process, reading)) in processes.iter_mut().zip(readings).enumerate() {
-            let copy = snapshot_processes.get(place).map(SnapshotProcess::host_pid);
-            let shown_by = copy.unwrap_or(process.host_pid);
+        let shown_by = self.shown_by(processes, &snapshot_processes);
+        for ((process, reading), shown_by) in processes.iter_mut().zip(readings).zip(shown_by) {
             dumps.push(self.finish_process(process, reading, shown_by, page, &of_job)?);
         }
         Ok(Read { dumps, snapshot_processes, vdso, clocks, ipc })
@@ -147,7 +152,9 @@ impl Quiesced {
     fn check_process(&self, process: &mut StoppedProcess) -> Result<Seen> {
         let host_pid = process.host_pid;
         let node = &self.nodes[&host_pid];
-        process::check_supported(process, node.pid, &node.comm)?;
+        let threads = process.threads.iter().map(StoppedThread::tid);
+        let apart = threads.filter(|tid| self.directories.contains_key(tid));
+        process::check_supported(process, apart, node.pid, &node.comm)?;
         let statuses = process::statuses(process, node.pid, &node.comm)?;
         let sandboxes = sandbox::suspend(process, &statuses, self.frozen.filters)
             .map_err(|error| error.of(node.pid, &node.comm))?;
@@ -158,33 +165,14 @@ impl Quiesced {
             let placed = places.place_mappings(host_pid, &mut mappings);
             placed.map_err(|error| error.of(node.pid, &node.comm))?;
         }
-        let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
-        mappings
-            .iter()
-            .filter(|mapping| !mapping.is_kernel())
-            .try_for_each(|mapping| check(host_pid, mapping, &self.context))
-            .and_then(|()| {
-                known.iter().try_for_each(|smaps| check_huge(host_pid, smaps, &self.context))
-            })
-            .and_then(|()| hidden::check(host_pid, &mappings, &self.context))
-            .and_then(|()| self.check_watches(host_pid, known))
-            .map_err(|error| error.of(node.pid, &node.comm))?;
+        if !self.shares_memory(host_pid) {
+            self.check_memory(host_pid, &mappings)
+                .map_err(|error| error.of(node.pid, &node.comm))?;
+        }
         let timers = posix_timers::listed(host_pid, statuses.len())
             .map_err(|error| error.of(node.pid, &node.comm))?;
         let vdso = Vdso::of(host_pid, &mappings).map_err(|error| error.of(node.pid, &node.comm))?;
         Ok(Seen { mappings, vdso, statuses, timers, sandboxes })
-    }
-
-    /// What was seen while the process ran may have been another's memory, if it was a child of vfork(2) then and runs a
-    /// program of its own by now; or the memory is what ckptd watches, of a process that goes by another thread's number
-    /// since its main thread has ended. So whatever would be refused is looked at again, when ckptd watches nothing.
-    fn check_watches(&self, host_pid: i32, known: &[Mapping]) -> Result<()> {
-        let refused = |smaps: &Mapping| check_watched(host_pid, smaps, &self.context);
-        if known.iter().try_for_each(refused).is_ok() {
-            return Ok(());
-        }
-        self.context.tracking.retain(&BTreeSet::new());
-        read_smaps(host_pid)?.iter().try_for_each(refused)
     }
 
     fn read_process(
@@ -211,7 +199,11 @@ impl Quiesced {
             segments::survey(&mut remote, &mut self.context).map_err(name)?;
         }
         let identity = take_identity(host_pid, &mut mappings)?;
-        let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
+        let sharer = self.shares_memory(host_pid);
+        let planned = match sharer {
+            true => Vec::new(),
+            false => plan(host_pid, mappings, &mut self.context, windows).map_err(name)?,
+        };
         let mut inside = process::ask_process(&mut remote, moment)?;
         self.namespaces.ask(host_pid, &mut remote)?;
         let before = statuses.first().and_then(|status| status.vmlck).filter(|_| is_first);
@@ -221,6 +213,9 @@ impl Quiesced {
         inside.timers = posix_timers::ask(&mut remote, &timers, &numbers, moment).map_err(name)?;
         if statuses.first().is_some_and(process::ignores_traps) {
             inside.ignore_traps();
+        }
+        if sharer {
+            inside.leave_memory_to_another();
         }
         let folders: Vec<&Path> =
             self.context.session_directories.iter().map(PathBuf::as_path).collect();
@@ -253,6 +248,7 @@ impl Quiesced {
         for (image, sandbox) in inside.threads.iter_mut().zip(sandboxes.of_threads) {
             image.sandbox = sandbox;
         }
+        directories::add(&self.directories, process, &statuses, &numbers, &mut inside.threads)?;
         inside.filters = sandboxes.filters;
         let own = descriptors.get(&host_pid).map_or(&[][..], Vec::as_slice);
         let with_rings = if rings::any(own, files) { process.threads.len() } else { 0 };
@@ -302,6 +298,9 @@ impl Quiesced {
         let count = processes.len();
         for (process, reading) in processes.iter_mut().zip(readings) {
             let host_pid = process.host_pid;
+            if self.shares_memory(host_pid) {
+                continue;
+            }
             doing::begin("tracking the writes of", Thing::HostProcess(host_pid));
             let own = |planned: &&Planned| {
                 let mapping = &planned.mapping;
@@ -458,7 +457,7 @@ impl Quiesced {
                 (self.executable(host_pid, link("exe")?)?, memory_map, crate::graph::to_hex(&auxv))
             }
         };
-        let (working_directory, removed) = process::working_directory(host_pid, link("cwd")?)?;
+        let (working_directory, removed) = directories::working(host_pid, link("cwd")?)?;
         let image = ProcessImage {
             version: GRAPH_VERSION,
             pid: self.nodes[&host_pid].pid,
@@ -484,7 +483,7 @@ impl Quiesced {
             thp_disable: reading.inside.thp_disable,
             membarrier: reading.inside.membarrier,
             local_descriptors: reading.inside.local_descriptors,
-            oom_score_adj: oom_score_adj(host_pid)?,
+            oom_score_adj: process::oom_score_adj(host_pid)?,
             stopped_by: process.group_stop,
             descriptors,
             locks: self.collected.process_locks.remove(&host_pid).unwrap_or_default(),
@@ -528,6 +527,9 @@ impl Quiesced {
         planned: &[Planned],
         page: u64,
     ) -> Result<ReadEarly> {
+        if self.shares_memory(host_pid) {
+            return Ok((Vec::new(), Vec::new()));
+        }
         let mut pagemap = Pagemap::of(host_pid, page)?;
         let mut guards = Vec::new();
         let is_shared = |planned: &&Planned| {
@@ -595,10 +597,4 @@ fn take_identity(host_pid: i32, mappings: &mut Vec<Mapping>) -> Result<Option<Id
         }
     }
     Ok(None)
-}
-
-/// How readily the kernel kills the process where memory is short; 0 where it does not say.
-fn oom_score_adj(host_pid: i32) -> Result<i32> {
-    let text = read_text(&format!("/proc/{host_pid}/oom_score_adj"))?;
-    Ok(text.and_then(|text| text.trim().parse().ok()).unwrap_or(0))
 }

@@ -7,6 +7,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 
 use super::super::super::folders::{DEEPEST, MOST_ENTRIES, open_folder};
+use super::super::super::names;
 use super::super::super::objects::reopen;
 use super::super::super::sys::abi;
 use super::super::super::sys::stat::identity;
@@ -20,8 +21,9 @@ pub(super) struct Opened {
 
 /// The file of a path of /proc/PID/fd.
 pub(super) fn at(path: &str, may_be_read: &impl Fn(&FileStat) -> bool) -> Option<Opened> {
-    let stat = fstatat(AT_FDCWD, path, AtFlags::empty()).ok()?;
-    open(AT_FDCWD, path, OFlag::empty(), &stat, may_be_read)
+    let path = names::path(path);
+    let stat = fstatat(AT_FDCWD, &*path, AtFlags::empty()).ok()?;
+    open(AT_FDCWD, &*path, OFlag::empty(), &stat, may_be_read)
 }
 
 /// All files below a folder, each handed to `take` until that says that it is enough. Whether all were.

@@ -44,10 +44,13 @@ fn in_order(
         if !for_children && !kinds.insert(one.content.flag()) {
             return Err(odd("two of a kind"));
         }
-        if one.owner.is_some_and(|owner| !places.contains(&owner) && outer != Some(owner)) {
+        let is_entered = is_entered(all, places, place);
+        let is_mounts = one.content.flag() == libc::CLONE_NEWNS;
+        if is_entered && (for_children || is_mounts || one.content.is_time()) {
             return Err(odd("one of another user namespace"));
         }
-        order.push((rank(all, place, outer), for_children, place));
+        let rank = if is_entered { 0 } else { rank(all, place, outer) };
+        order.push((rank, for_children, place));
     }
     order.sort_unstable();
     let founds = order.iter().position(|(.., for_children, _)| *for_children);
@@ -65,6 +68,15 @@ pub(super) fn outer(all: &[OwnNamespace], places: &[u32]) -> Option<u32> {
     outer.filter(|place| (*place as usize) < all.len())
 }
 
+/// Whether a process with these namespaces has come to one of them from outside of the user namespace that it belongs to: another
+/// process makes it.
+pub(super) fn is_entered(all: &[OwnNamespace], places: &[u32], place: u32) -> bool {
+    let Some(one) = all.get(place as usize).filter(|one| !one.content.is_user()) else {
+        return false;
+    };
+    one.owner.is_some_and(|owner| !places.contains(&owner) && outer(all, places) != Some(owner))
+}
+
 fn rank(all: &[OwnNamespace], place: u32, outer: Option<u32>) -> u8 {
     let one = &all[place as usize];
     match (one.owner, one.content.is_user()) {
@@ -79,6 +91,7 @@ fn rank(all: &[OwnNamespace], place: u32, outer: Option<u32>) -> u8 {
 /// Processes by their places: one that is in a time namespace that another one has made for its children comes after that
 /// one, which could not make it for them alone once it is there.
 ///
+/// Those that enter namespaces of a user namespace in which they are not come after all others, one of which makes these.
 /// Those that are `within` PID namespaces of the job's own come before others: a /proc of their mounts must be made by them.
 pub(super) fn of_processes(
     images: &[&ProcessImage],
@@ -87,7 +100,13 @@ pub(super) fn of_processes(
 ) -> Result<Vec<usize>> {
     let is_time = |place: &&u32| all.get(**place as usize).is_some_and(|one| one.content.is_time());
     let mut places: Vec<usize> = (0..images.len()).collect();
-    places.sort_by_key(|place| !within.contains(&images[*place].pid));
+    let enters = |image: &ProcessImage| {
+        image.namespaces.iter().any(|place| is_entered(all, &image.namespaces, *place))
+    };
+    places.sort_by_key(|place| {
+        let image = images[*place];
+        (enters(image), !within.contains(&image.pid))
+    });
     let times = places.iter().map(|place| images[*place]).map(|image| {
         (image.namespaces.iter().find(|place| is_time(place)).copied(), image.time_of_children)
     });
@@ -150,7 +169,25 @@ mod tests {
         assert_eq!(places(&all, &[0, 1, 3, 4], None), [4, 2, 1, 0, 3]);
         // One that has stayed outside.
         assert_eq!(places(&all, &[2, 1], None), [2, 1]);
-        assert!(in_order(&all, &[2, 3], None).is_err());
+        // One that has come from there to what belongs to the inner one.
+        assert_eq!(places(&all, &[2, 3], None), [3, 2]);
+    }
+
+    #[test]
+    fn what_others_make_is_entered_first() {
+        use NamespaceContent::{Ipc, Mounts, Uts};
+        let uts = || Uts { host: String::new(), domain: String::new() };
+        let all = [user(), of(Some(0), uts()), of(Some(0), Ipc), user(), of(Some(3), Ipc)];
+        assert_eq!(places(&all, &[1, 2], None), [1, 2]);
+        assert_eq!(places(&all, &[3, 4, 1], None), [1, 3, 4]);
+        let entered = |own: &[u32]| own.iter().filter(|one| is_entered(&all, own, **one)).count();
+        assert_eq!(entered(&[1, 2]), 2);
+        assert_eq!(entered(&[0, 1, 2]), 0);
+        assert_eq!(entered(&[3, 4, 1]), 1);
+        let mounts = [user(), of(Some(0), Mounts), time(Some(0))];
+        for own in [&[1][..], &[2]] {
+            assert!(in_order(&mounts, own, None).is_err(), "{own:?}");
+        }
     }
 
     fn places(all: &[OwnNamespace], own: &[u32], time_of_children: Option<u32>) -> Vec<u32> {
