@@ -9,8 +9,9 @@
 
 use nix::fcntl::OFlag;
 use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, RemoteKeyPair, SignatureAlgorithm, date_time_ymd,
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, RemoteKeyPair, SerialNumber, SignatureAlgorithm,
+    date_time_ymd,
 };
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
@@ -39,6 +40,8 @@ const KEY: &str = "http-key.pem";
 const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How far the clock of whoever looks may be behind.
 const BEHIND: Duration = Duration::from_secs(24 * 3600);
+/// Bytes of an identifier of a key (RFC 7093, section 2, method 1).
+const IDENTIFIER: usize = 20;
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 256 * 1024;
 /// How often it is looked whether the files are others.
@@ -122,6 +125,13 @@ impl Files {
         let mut subject = DistinguishedName::new();
         subject.push(DnType::CommonName, "ckptd page");
         parameters.distinguished_name = subject;
+        // Of its own for each certificate, and a positive number (RFC 5280, section 4.1.2.2).
+        let mut serial = [0; 16];
+        protocol::transport::random(&mut serial).map_err(|error| refused(&error.to_string()))?;
+        serial[0] = serial[0] & 0x7f | 0x40;
+        parameters.serial_number = Some(SerialNumber::from_slice(&serial));
+        let identifier = digest(&SHA256, pair.public_key_raw()).as_ref()[..IDENTIFIER].to_vec();
+        parameters.key_identifier_method = KeyIdMethod::PreSpecified(identifier);
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
