@@ -9,8 +9,9 @@
 //! browsers that were let in by it.
 
 use crate::hexadecimal::hexadecimal;
+use crate::limits::{LONGEST_NAME, TOKENS as MOST};
+use crate::own_file::{TokenError, read_own};
 use crate::role::{Role, Sight};
-use crate::token::{TokenError, read_own};
 use blake3::Hash;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
@@ -24,11 +25,6 @@ use std::sync::{Mutex, PoisonError};
 pub const FILE: &str = "page-tokens.json";
 /// What a token begins with: those who look for secrets in the wrong places know it by that.
 pub const PREFIX: &str = "ckptdp1_";
-/// Tokens that there are at a time.
-pub const MOST: usize = 256;
-/// The longest name, in characters.
-pub const LONGEST_NAME: usize = 64;
-
 /// Random bytes of a token.
 const LENGTH: usize = 32;
 /// The longest file, in bytes: [`MOST`] of the longest ones.

@@ -6,6 +6,7 @@
 //!
 //! - [`Port`]: where it listens. At an address that other machines reach there is TLS.
 //! - [`certificate`]: what is shown there.
+//! - `own_file`: files that are their owner's alone.
 //! - [`token`], [`grants`]: who may look. Everybody can connect, so each request bears a secret.
 //! - [`role`]: what who may look may do.
 //! - `hexadecimal`: bytes as text.
@@ -36,6 +37,7 @@ mod limits;
 pub mod login;
 mod metrics;
 mod orders;
+mod own_file;
 mod page;
 pub mod role;
 mod routes;

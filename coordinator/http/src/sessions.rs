@@ -2,8 +2,8 @@
 //! and when the token is taken back by which it was let in.
 
 use crate::hexadecimal::hexadecimal;
+use crate::own_file::TokenError;
 use crate::role::Role;
-use crate::token::TokenError;
 use blake3::Hash;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
