@@ -10,11 +10,18 @@ use crate::cluster::job::ClusterJob;
 use crate::cluster::{Node, until};
 use crate::job::Failure;
 
-pub(super) const CASES: &[Case] = &[Case {
-    name: "disks-full",
-    about: "an agent's disk and the coordinator's are filled to the last byte: the job goes on, and with room so do checkpoints",
-    run: full,
-}];
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "disks-full",
+        about: "an agent's disk and the coordinator's are filled to the last byte: the job goes on, and with room so do checkpoints",
+        run: full,
+    },
+    Case {
+        name: "disks-full-loss",
+        about: "a node is lost while the coordinator can write nothing: it ends if it must, and with room the ranks go on elsewhere",
+        run: loss,
+    },
+];
 
 /// The agent's folder, and with it the coordinator's where there is one.
 const AGENT: &str = "$CKPTD_DIR";
@@ -87,5 +94,33 @@ fn full(stage: &Stage) -> Result<(), Failure> {
     told(&ckptd, "the coordinator's disk is", false)?;
     job.wait_for_more_checkpoints(2, LIMIT)?;
     stays(&job)?;
+    finish(&ckptd, &mut job)
+}
+
+fn loss(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(Setup::new(3))?;
+    let head = ckptd.coordinator_node();
+    ckptd.kill_coordinator()?;
+    small(head, COORDINATOR)?;
+    ckptd.start_coordinator()?;
+    ckptd.wait_for_members(&[1, 2, 3])?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    fill(head, COORDINATOR)?;
+    ckptd.kill_node(3)?;
+    // What it can't write down it does not do: it ends. A short entry may fit behind the log's end all the same.
+    let ended = until("the coordinator ends, or the ranks go on", LIMIT, || {
+        if ckptd.coordinator_errors().contains("started again") {
+            return Ok(Some(true));
+        }
+        let goes_on = job.status().is_ok_and(|status| status.completed_rollbacks() > 0);
+        Ok(goes_on.then_some(false))
+    })?;
+    eprintln!("disks-full-loss: the coordinator has ended: {ended}");
+    make_room(head, COORDINATOR)?;
+    if ended {
+        ckptd.start_coordinator()?;
+    }
+    job.wait_for_rollback(1, LIMIT)?;
+    job.wait_for_more_checkpoints(1, LIMIT)?;
     finish(&ckptd, &mut job)
 }
