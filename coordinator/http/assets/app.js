@@ -2,6 +2,7 @@
 
 import { h, plural, rows, say, size, table } from "./dom.js";
 import { Job } from "./job.js";
+import { acts, order } from "./orders.js";
 
 const summary = document.getElementById("summary");
 const warning = document.getElementById("alert");
@@ -10,7 +11,7 @@ const jobsPlace = document.getElementById("jobs");
 const jobs = new Map();
 
 const nodes = table("Machines of the cluster", [
-  "Node", "State", "Slots", "Speed", "Load", "Battery", "Free memory", "Runs", "Holds",
+  "Node", "State", "Slots", "Speed", "Load", "Battery", "Free memory", "Runs", "Holds", ...(acts ? ["Order"] : []),
 ]);
 document.getElementById("nodes").append(h("div", { class: "scroll" }, nodes.whole));
 const none = h("p", { class: "soft" }, "No job has been run yet.");
@@ -22,6 +23,18 @@ function number(value, digits) {
 function battery(node) {
   if (!Number.isFinite(node.battery)) return "–";
   return `${node.battery} %${node.charging ? ", charging" : ""}`;
+}
+
+/** What may be ordered of a node, in the last cell of its row. */
+function showOrders(row, node) {
+  const what = { alive: "drain", draining: "uncordon", drained: "uncordon" }[(node.state ?? "").split(",")[0]] ?? "";
+  const cell = row.cells[row.cells.length - 1];
+  const key = `${what} ${node.name}`;
+  if (cell.dataset.order === key) return;
+  cell.dataset.order = key;
+  if (what === "drain") cell.replaceChildren(order("Drain", what, node.name, `Drain ${node.name}?`));
+  else if (what) cell.replaceChildren(order("Uncordon", what, node.name));
+  else cell.replaceChildren("–");
 }
 
 function showNodes(list) {
@@ -38,8 +51,10 @@ function showNodes(list) {
       ["Free memory", node.available_memory ? size(node.available_memory) : "–"],
       ["Runs", plural(node.instances?.length ?? 0, "instance", "instances")],
       ["Holds", plural(node.holds?.length ?? 0, "job", "jobs")],
+      ...(acts ? [["Order", null]] : []),
     ],
   })));
+  if (acts) list.forEach((node, at) => showOrders(nodes.body.rows[at], node));
 }
 
 function showJobs(view) {

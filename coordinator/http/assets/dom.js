@@ -39,7 +39,8 @@ export function rows(body, wanted) {
     cells.forEach(([label, text], cell) => {
       const found = row.cells[cell] ?? row.insertCell();
       found.dataset.label = label;
-      say(found, text);
+      // What others fill stays as it is.
+      if (text !== null) say(found, text);
     });
   });
 }

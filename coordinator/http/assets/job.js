@@ -2,6 +2,7 @@
 
 import { clock, h, micros, plural, rows, say, size, span, table, time } from "./dom.js";
 import { Chart } from "./chart.js";
+import { acts, order } from "./orders.js";
 
 const SPANS = [["whole", "whole time"], ["3600000", "1 hour"], ["600000", "10 minutes"], ["60000", "1 minute"]];
 const LOG_PERIOD = 2000;
@@ -57,9 +58,10 @@ export class Job {
     this.log = h("pre", { tabindex: "0", "aria-label": "Log of the job" });
     this.logBox = h("details", { class: "log" }, h("summary", {}, "Log"), this.log);
     const label = h("label", {}, "Show ", this.spans);
+    this.checkpoint = acts ? order("Checkpoint now", "checkpoint", this.id) : null;
     this.element = h("article", { class: "job", "aria-labelledby": id },
       h("h3", { id }, this.name, " ", this.state), this.facts,
-      h("div", { class: "controls" }, label, this.live, this.moment),
+      h("div", { class: "controls" }, label, this.live, this.checkpoint ?? "", this.moment),
       this.chart.element, this.slider,
       h("details", { class: "stops-box", open: "" }, this.stopsTitle, this.stops),
       h("div", { class: "scroll" }, this.processes.whole),
@@ -86,6 +88,7 @@ export class Job {
     say(this.state, state);
     this.state.className = `badge job-${told.state}`;
     say(this.facts, this.factsText());
+    if (this.checkpoint) this.checkpoint.hidden = told.state !== "running";
     this.showStops();
     this.showCheckpoints();
     this.draw();

@@ -79,6 +79,17 @@ impl Coordinator {
         }
     }
 
+    /// Gives an order for somebody at the page, who is known by the token of that name.
+    ///
+    /// # Errors
+    /// [`AskError`]; [`AskError::Late`] where it is obeyed, and that takes longer.
+    pub async fn order(&self, ask: &Ask, name: &str) -> Result<Answer, AskError> {
+        let lines = [&Ask::Page { name: name.to_owned() }, ask];
+        tokio::time::timeout(limits::ANSWER, self.converse(&lines, |_| Ok(())))
+            .await
+            .map_err(|_| AskError::Late)?
+    }
+
     /// The end of a job's log.
     ///
     /// # Errors
@@ -116,19 +127,23 @@ impl Coordinator {
         ask: &Ask,
         take: impl FnMut(Answer) -> Result<(), AskError>,
     ) -> Result<Answer, AskError> {
-        tokio::time::timeout(limits::ANSWER, self.converse(ask, take))
+        tokio::time::timeout(limits::ANSWER, self.converse(&[ask], take))
             .await
             .map_err(|_| AskError::Late)?
     }
 
     async fn converse(
         &self,
-        ask: &Ask,
+        asks: &[&Ask],
         mut take: impl FnMut(Answer) -> Result<(), AskError>,
     ) -> Result<Answer, AskError> {
         let mut stream = UnixStream::connect(self.socket()).await?;
         let hello = frame::encode(&Ask::Hello { version: VERSIONS }, MAX_ASK)?;
-        let lines = format!("{hello}\n{}\n", frame::encode(ask, MAX_ASK)?);
+        let mut lines = format!("{hello}\n");
+        for ask in asks {
+            lines.push_str(&frame::encode(*ask, MAX_ASK)?);
+            lines.push('\n');
+        }
         stream.write_all(lines.as_bytes()).await?;
         let mut reader = BufReader::new(stream);
         loop {

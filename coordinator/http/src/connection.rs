@@ -1,11 +1,9 @@
 //! Connections: how many, and how long each may take.
 
-use crate::gate;
+use crate::certificate::Tls;
 use crate::limits;
 use crate::routes::{Context, answer};
 use crate::strangers::{Stranger, Strangers};
-use crate::token::Tokens;
-use crate::watch::Watch;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -13,13 +11,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant, Sleep};
+use tokio_rustls::TlsAcceptor;
 
 /// What is waited for when the system has no descriptor left for a connection.
 const SHORT: Duration = Duration::from_millis(100);
@@ -44,9 +44,13 @@ impl Default for Patience {
     }
 }
 
-/// Serves for ever.
-pub async fn serve(listener: TcpListener, tokens: Arc<Tokens>, watch: Watch, patience: Patience) {
-    let context = Arc::new(Context::new(tokens, watch));
+/// Serves for ever. `tls`: what is spoken where other machines can connect.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    context: Arc<Context>,
+    patience: Patience,
+) {
     let look = Arc::clone(&context);
     protocol::task::spawn(async move { look.watch().run().await });
     let places = Arc::new(Semaphore::new(patience.connections));
@@ -54,15 +58,22 @@ pub async fn serve(listener: TcpListener, tokens: Arc<Tokens>, watch: Watch, pat
     loop {
         // It is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(SHORT).await;
             continue;
         };
         let context = Arc::clone(&context);
+        let tls = tls.as_ref().map(|tls| tls.acceptor(std::time::Instant::now()));
         let (stranger, left) = strangers.enter();
         protocol::task::spawn(async move {
             let _place = place;
-            let talk = talk(stream, context, patience, stranger);
+            let guest = Guest { context, from: from.ip(), stranger, patience };
+            let talk = async {
+                match tls {
+                    None => guest.talk(stream).await,
+                    Some(tls) => guest.talk_tls(stream, tls).await,
+                }
+            };
             tokio::select! {
                 biased;
                 // A browser that goes away is no fault of anybody's.
@@ -74,26 +85,63 @@ pub async fn serve(listener: TcpListener, tokens: Arc<Tokens>, watch: Watch, pat
     }
 }
 
-async fn talk(
-    stream: TcpStream,
+/// Who has connected.
+struct Guest {
     context: Arc<Context>,
-    patience: Patience,
+    from: IpAddr,
     stranger: Stranger,
-) -> hyper::Result<()> {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let context = Arc::clone(&context);
-        if gate::sight(request.headers(), context.tokens()).is_some() {
-            stranger.is_known();
+    patience: Patience,
+}
+
+impl Guest {
+    async fn talk_tls(self, stream: TcpStream, tls: TlsAcceptor) -> io::Result<()> {
+        let idle = self.patience.idle;
+        let mut first = [0];
+        tokio::time::timeout(idle, stream.peek(&mut first)).await??;
+        if first[0].is_ascii_uppercase() {
+            return refuse_plain(stream, idle).await;
         }
-        async move { Ok::<_, std::convert::Infallible>(answer(&context, &request).await) }
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(patience.idle)
-        .max_buf_size(limits::HEAD)
-        .max_headers(limits::HEADERS)
-        .serve_connection(TokioIo::new(Watched::new(stream, patience.stalled)), service)
-        .await
+        let stream = tokio::time::timeout(idle, tls.accept(stream)).await??;
+        self.talk(stream).await
+    }
+
+    async fn talk<S: AsyncRead + AsyncWrite + Unpin>(self, stream: S) -> io::Result<()> {
+        let Self { context, from, stranger, patience } = self;
+        let stranger = Arc::new(stranger);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (context, stranger) = (Arc::clone(&context), Arc::clone(&stranger));
+            async move {
+                let known = || stranger.is_known();
+                Ok::<_, std::convert::Infallible>(answer(&context, from, known, request).await)
+            }
+        });
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(patience.idle)
+            .max_buf_size(limits::HEAD)
+            .max_headers(limits::HEADERS)
+            .serve_connection(TokioIo::new(Watched::new(stream, patience.stalled)), service)
+            .await
+            .map_err(io::Error::other)
+    }
+}
+
+/// Tells somebody that does not speak TLS.
+async fn refuse_plain(mut stream: TcpStream, limit: Duration) -> io::Result<()> {
+    let text = "this page is reached by https: write https:// before the address\n";
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{text}",
+        text.len()
+    );
+    tokio::time::timeout(limit, async {
+        // Its request is taken first: what is not taken would have the answer thrown away.
+        let mut head = vec![0; limits::HEAD];
+        let _ = stream.read(&mut head).await?;
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await
+    })
+    .await?
 }
 
 /// A connection that fails when its client takes nothing for some time.
@@ -169,17 +217,72 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use crate::certificate::Files;
+    use crate::token::Tokens;
+    use crate::watch::Watch;
 
     /// A page of a coordinator that is not there, and its address.
     async fn page(patience: Patience) -> (std::net::SocketAddr, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
-        let tokens = Arc::new(Tokens::open(dir.path()).unwrap());
-        let watch = Watch::new(dir.path()).unwrap();
+        let tokens = Tokens::open(dir.path()).unwrap();
+        let address = serve_at(dir.path(), tokens, None, patience).await;
+        (address, dir)
+    }
+
+    async fn serve_at(
+        dir: &std::path::Path,
+        tokens: Tokens,
+        tls: Option<Tls>,
+        patience: Patience,
+    ) -> std::net::SocketAddr {
+        let watch = Watch::new(dir).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, tokens, watch, patience));
-        (address, dir)
+        tokio::spawn(serve(listener, tls, Arc::new(Context::new(tokens, watch)), patience));
+        address
+    }
+
+    #[tokio::test]
+    async fn where_others_can_connect_there_is_tls_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::own(dir.path(), &["localhost".to_owned()]).unwrap();
+        let tls = Some(Tls::of(files).unwrap());
+        let tokens = Tokens::open(dir.path()).unwrap().remote();
+        let patience = Patience { idle: Duration::from_millis(300), ..Patience::default() };
+        let address = serve_at(dir.path(), tokens, tls, patience).await;
+        let plain = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let answer = say(address, plain).await;
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("https://"), "{answer}");
+        // A handshake that goes no further ends.
+        let answer = say(address, b"\x16\x03\x01\x02").await;
+        assert!(!answer.contains("HTTP"), "{answer}");
+        assert_eq!(say(address, b"").await, "");
+        let trusted = std::fs::read_to_string(dir.path().join("http-certificate.pem")).unwrap();
+        let request = b"GET /icon.svg HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let answer = say_tls(address, &trusted, request).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+
+    /// The same over TLS, to one whose certificate is that.
+    async fn say_tls(address: std::net::SocketAddr, trusted: &str, bytes: &[u8]) -> String {
+        use rustls::pki_types::pem::PemObject;
+        use rustls::pki_types::{CertificateDer, ServerName};
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = connector.connect(name, stream).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     async fn say(address: std::net::SocketAddr, bytes: &[u8]) -> String {

@@ -10,6 +10,12 @@ pub const STRANGERS: usize = 32;
 pub const STREAMS: usize = 16;
 /// The head of a request, in bytes; hyper takes no less than 8 KiB.
 pub const HEAD: usize = 16 * 1024;
+/// What is sent with an order, in bytes; also the longest part of a query that is looked at.
+pub const FORM: usize = 4096;
+/// Tokens that were made for people and programs, at a time.
+pub const TOKENS: usize = 256;
+/// The longest name of one, in characters.
+pub const LONGEST_NAME: usize = 64;
 /// Header lines of a request.
 pub const HEADERS: usize = 64;
 /// For how long the next request's head may be on its way, counted from the end of the answer before.

@@ -2,14 +2,15 @@
 //! in logs.
 //!
 //! ```text
-//! login = MADE.NONCE.SEAL     milliseconds since the machine was started, 16 random bytes, BLAKE3 of both under a key from
-//!                             the secret and the serving; hexadecimal
+//! login = MADE.NONCE.ROLE.SEAL    milliseconds since the machine was started, 16 random bytes, what the browser may do, and
+//!                                 BLAKE3 of all of these under a key from the secret and the serving; hexadecimal
 //! ```
 //!
 //! Whoever reads the secret makes one; nobody need be asked. The page takes each once. What was spent is remembered for as
 //! long as it would be good, and each time that a page is served has logins of its own, so none becomes good again.
 
 use crate::hexadecimal::hexadecimal;
+use crate::role::Role;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,8 +23,14 @@ const MOST_SPENT: usize = 4096;
 pub(crate) const NONCE: usize = 16;
 
 /// Makes a login to a page that is served under that mark.
-pub(crate) fn make(secret: &str, serving: &str, now_ms: u64, nonce: [u8; NONCE]) -> String {
-    let text = format!("{now_ms:x}.{}", hexadecimal(&nonce));
+pub(crate) fn make(
+    secret: &str,
+    serving: &str,
+    now_ms: u64,
+    nonce: [u8; NONCE],
+    role: Role,
+) -> String {
+    let text = format!("{now_ms:x}.{}.{}", hexadecimal(&nonce), role.name());
     let seal = blake3::keyed_hash(&key(secret, serving), text.as_bytes());
     format!("{text}.{seal}")
 }
@@ -46,22 +53,25 @@ impl Logins {
         Self { key: key(secret, serving), spent: BTreeMap::new() }
     }
 
-    /// Takes a login, if it is one, not too old and not taken before. `now_ms`: by a clock that never goes back.
-    pub fn spend(&mut self, shown: &str, now_ms: u64) -> bool {
+    /// Takes a login, if it is one, not too old and not taken before: for which role. `now_ms`: by a clock that never goes
+    /// back.
+    pub fn spend(&mut self, shown: &str, now_ms: u64) -> Option<Role> {
         let is_good = |made: u64| made <= now_ms && now_ms - made < millis(VALID);
         self.spent.retain(|_, made| is_good(*made));
-        let Some((text, seal)) = shown.rsplit_once('.') else { return false };
-        let Ok(seal) = blake3::Hash::from_hex(seal) else { return false };
+        let (text, seal) = shown.rsplit_once('.')?;
+        let seal = blake3::Hash::from_hex(seal).ok()?;
         // blake3's hashes are compared in constant time.
         if blake3::keyed_hash(&self.key, text.as_bytes()) != seal {
-            return false;
+            return None;
         }
-        let made = text.split_once('.').and_then(|(made, _)| u64::from_str_radix(made, 16).ok());
-        let Some(made) = made.filter(|made| is_good(*made)) else { return false };
+        let (made, rest) = text.split_once('.')?;
+        let made = u64::from_str_radix(made, 16).ok().filter(|made| is_good(*made))?;
+        let (_, role) = rest.split_once('.')?;
+        let role = [Role::Viewer, Role::Operator].into_iter().find(|of| of.name() == role)?;
         if self.spent.len() >= MOST_SPENT {
-            return false;
+            return None;
         }
-        self.spent.insert(text.to_owned(), made).is_none()
+        self.spent.insert(text.to_owned(), made).is_none().then_some(role)
     }
 }
 
@@ -78,7 +88,7 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
 
     fn login(at: u64) -> String {
-        make(SECRET, SERVING, at, [7; NONCE])
+        make(SECRET, SERVING, at, [7; NONCE], Role::Viewer)
     }
 
     fn logins() -> Logins {
@@ -88,35 +98,36 @@ mod tests {
     #[test]
     fn a_login_is_good_once() {
         let mut logins = logins();
-        let (one, other) = (login(NOW), make(SECRET, SERVING, NOW, [8; NONCE]));
-        assert!(logins.spend(&one, NOW + 5));
-        assert!(!logins.spend(&one, NOW + 6));
-        assert!(logins.spend(&other, NOW + 7));
+        let (one, other) = (login(NOW), make(SECRET, SERVING, NOW, [8; NONCE], Role::Operator));
+        assert_eq!(logins.spend(&one, NOW + 5), Some(Role::Viewer));
+        assert_eq!(logins.spend(&one, NOW + 6), None);
+        assert_eq!(logins.spend(&other, NOW + 7), Some(Role::Operator));
         // Nor when it has been forgotten.
-        assert!(!logins.spend(&one, NOW + millis(VALID)));
+        assert_eq!(logins.spend(&one, NOW + millis(VALID)), None);
         assert!(logins.spent.is_empty());
         // The page that is served next does not know that it was spent, and takes none of before.
-        assert!(!Logins::new(SECRET, "02").spend(&one, NOW + 9));
+        assert!(Logins::new(SECRET, "02").spend(&one, NOW + 9).is_none());
     }
 
     #[test]
     fn a_login_is_good_for_ten_minutes() {
         let soon = NOW + millis(VALID) - 1;
-        assert!(logins().spend(&login(NOW), soon));
-        assert!(!logins().spend(&login(NOW), soon + 1));
-        assert!(!logins().spend(&login(NOW + 1), NOW));
+        assert!(logins().spend(&login(NOW), soon).is_some());
+        assert!(logins().spend(&login(NOW), soon + 1).is_none());
+        assert!(logins().spend(&login(NOW + 1), NOW).is_none());
     }
 
     #[test]
     fn what_somebody_else_has_made_is_no_login() {
         let right = login(NOW);
         let (text, seal) = right.rsplit_once('.').unwrap();
-        let later = format!("{:x}.{}.{seal}", NOW + 1, "07".repeat(NONCE));
-        let of_another = make("another secret", SERVING, NOW, [7; NONCE]);
-        let wrong = [text, seal, "", ".", "..", &right[1..], &later, &of_another, SECRET];
+        let later = format!("{:x}.{}.viewer.{seal}", NOW + 1, "07".repeat(NONCE));
+        let of_another = make("another secret", SERVING, NOW, [7; NONCE], Role::Viewer);
+        let raised = right.replace("viewer", "operator");
+        let wrong = [text, seal, "", ".", "..", &right[1..], &later, &raised, &of_another, SECRET];
         for shown in wrong {
             let mut logins = logins();
-            assert!(!logins.spend(shown, NOW + 2), "{shown}");
+            assert!(logins.spend(shown, NOW + 2).is_none(), "{shown}");
             assert!(logins.spent.is_empty());
         }
     }
@@ -127,14 +138,14 @@ mod tests {
         let made = |number: usize| {
             let mut nonce = [0; NONCE];
             nonce[..8].copy_from_slice(&number.to_le_bytes());
-            make(SECRET, SERVING, NOW, nonce)
+            make(SECRET, SERVING, NOW, nonce, Role::Viewer)
         };
         for number in 0..MOST_SPENT {
-            assert!(logins.spend(&made(number), NOW));
+            assert!(logins.spend(&made(number), NOW).is_some());
         }
-        assert!(!logins.spend(&made(MOST_SPENT), NOW));
+        assert!(logins.spend(&made(MOST_SPENT), NOW).is_none());
         // Those are too old by then.
         let later = NOW + millis(VALID);
-        assert!(logins.spend(&login(later), later));
+        assert!(logins.spend(&login(later), later).is_some());
     }
 }

@@ -1,5 +1,7 @@
 //! The page: its frame, what a browser without scripts is shown, and the files that it is made of.
 
+use crate::role::Sight;
+use crate::token::Visitor;
 use crate::view::items;
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
@@ -12,6 +14,7 @@ pub fn asset(path: &str) -> Option<(&'static str, &'static str)> {
         "/app.js" => (SCRIPT, include_str!("../assets/app.js")),
         "/job.js" => (SCRIPT, include_str!("../assets/job.js")),
         "/chart.js" => (SCRIPT, include_str!("../assets/chart.js")),
+        "/orders.js" => (SCRIPT, include_str!("../assets/orders.js")),
         "/dom.js" => (SCRIPT, include_str!("../assets/dom.js")),
         "/style.css" => ("text/css; charset=utf-8", include_str!("../assets/style.css")),
         "/icon.svg" => ("image/svg+xml", include_str!("../assets/icon.svg")),
@@ -19,7 +22,8 @@ pub fn asset(path: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-fn frame(title: &str, with_script: bool, body: &Markup) -> String {
+/// `scripts`: what they show with an order, empty for who orders nothing; None: there are none.
+fn frame(title: &str, scripts: Option<&str>, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -30,7 +34,10 @@ fn frame(title: &str, with_script: bool, body: &Markup) -> String {
                 title { (title) }
                 link rel="icon" href="/icon.svg" type="image/svg+xml";
                 link rel="stylesheet" href="/style.css";
-                @if with_script { script type="module" src="/app.js" {} }
+                @if let Some(secret) = scripts {
+                    @if !secret.is_empty() { meta name="ckptd-order" content=(secret); }
+                    script type="module" src="/app.js" {}
+                }
             }
             body { (body) }
         }
@@ -43,14 +50,22 @@ pub fn login(wrong: bool) -> String {
     let body = html! {
         main class="login" {
             h1 { "ckptd" }
-            @if wrong { p role="alert" { "That address is used up, too old, or none of this coordinator." } }
-            p {
-                "On the coordinator's machine " code { "ckptd page" }
-                " prints an address that shows the cluster. It is good once, for ten minutes."
+            @if wrong {
+                p role="alert" { "That address or token is used up, too old, or none of this coordinator." }
+            }
+            form method="post" action="/login" {
+                label for="token" { "Token" }
+                input id="token" name="token" type="password" autocomplete="current-password" required;
+                button { "Log in" }
+            }
+            p class="soft" {
+                "On the coordinator's machine " code { "ckptd page --add NAME" }
+                " makes a token, and " code { "ckptd page" }
+                " prints an address that shows the cluster once, for ten minutes."
             }
         }
     };
-    frame("ckptd", false, &body)
+    frame("ckptd", None, &body)
 }
 
 /// Leads a browser that was let in on to the page.
@@ -69,16 +84,30 @@ pub fn let_in() -> String {
     .into_string()
 }
 
-/// The page, with what is known of the cluster for browsers without scripts.
-pub fn whole(view: &Value) -> String {
+/// By what somebody is known, in a few words.
+fn who(sight: &Sight) -> String {
+    let name = if sight.name.is_empty() { "the coordinator's user" } else { &sight.name };
+    let jobs = sight.user.as_ref().map_or_else(String::new, |user| format!(", jobs of {user}"));
+    format!("{name} ({}{jobs})", sight.role.name())
+}
+
+/// The page of somebody, with what is known of the cluster for browsers without scripts.
+pub fn whole(view: &Value, visitor: &Visitor) -> String {
+    let secret = visitor.order_secret().unwrap_or_default();
+    let acts = visitor.sight.may_act() && !secret.is_empty();
     let body = html! {
         header {
             h1 { "ckptd" }
             p id="summary" role="status" {}
+            p class="who" {
+                (who(&visitor.sight)) " "
+                @if visitor.is_browser() { button id="logout" type="button" hidden { "Log out" } }
+            }
         }
+        p id="said" role="status" hidden {}
         p id="alert" role="alert" hidden {}
         p id="attention" role="status" hidden {}
-        main {
+        main data-acts=[acts.then_some("yes")] {
             section aria-labelledby="nodes-title" {
                 h2 id="nodes-title" { "Nodes" }
                 div id="nodes" {}
@@ -91,7 +120,7 @@ pub fn whole(view: &Value) -> String {
         }
         footer { "ckptd " (view["version"].as_str().unwrap_or_default()) }
     };
-    frame("ckptd: cluster", true, &body)
+    frame("ckptd: cluster", Some(secret), &body)
 }
 
 /// Tables of nodes and jobs, without scripts.
@@ -139,8 +168,17 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const FILES: [&str; 6] =
-        ["/app.js", "/job.js", "/chart.js", "/dom.js", "/style.css", "/icon.svg"];
+    const FILES: [&str; 7] =
+        ["/app.js", "/job.js", "/chart.js", "/orders.js", "/dom.js", "/style.css", "/icon.svg"];
+
+    /// Somebody whose token was called so.
+    fn visitor(name: &str) -> Visitor {
+        let dir = tempfile::tempdir().unwrap();
+        let tokens = crate::token::Tokens::open(dir.path()).unwrap();
+        let mut visitor = tokens.bearer(tokens.secret()).unwrap();
+        visitor.sight.name = name.to_owned();
+        visitor
+    }
 
     #[test]
     fn hostile_names_are_text() {
@@ -148,7 +186,7 @@ mod tests {
         let view = json!({"version": "1", "error": hostile,
             "nodes": [{"name": hostile, "state": hostile}],
             "jobs": [{"name": hostile, "user": hostile, "processes": [{"name": hostile, "pid": 1, "why": hostile}]}]});
-        let page = whole(&view);
+        let page = whole(&view, &visitor(hostile));
         assert_eq!(page.matches("<script").count(), 1, "{page}");
         assert_eq!(page.matches("</noscript>").count(), 1, "{page}");
         assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
@@ -159,7 +197,10 @@ mod tests {
         let files: Vec<&str> = FILES.iter().map(|path| asset(path).unwrap().1).collect();
         let size: usize = files.iter().map(|file| file.len()).sum();
         assert!(size < 300 * 1024, "{size}");
-        for file in files.into_iter().chain([whole(&json!({})).as_str(), login(true).as_str()]) {
+        for file in files
+            .into_iter()
+            .chain([whole(&json!({}), &visitor("a")).as_str(), login(true).as_str()])
+        {
             // Of what a browser would load or run: the name of a vocabulary is no address.
             let file = file.replace("http://www.w3.org/2000/svg", "");
             for forbidden in [

@@ -1,6 +1,7 @@
 //! What the page is told: listings of the coordinator and what the log says, in one JSON value.
 
 use crate::history::{History, JobLine};
+use crate::role::Sight;
 use coordinator::cluster::entry::RollbackRecord;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -41,18 +42,21 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// See the module.
-pub fn view(listings: &Listings, history: &History) -> Value {
+/// What somebody sees who may see so much: of jobs those that the coordinator's socket would list to that user.
+pub fn view(listings: &Listings, history: &History, sight: &Sight) -> Value {
     let nodes: Vec<Value> =
         items(&listings.nodes, MOST_NODES).map(|node| of_node(node, history)).collect();
     let mut jobs: BTreeMap<(u64, String), Value> = BTreeMap::new();
-    for (id, line) in history.jobs().filter(|(_, line)| line.over.is_some()) {
+    for (id, line) in
+        history.jobs().filter(|(_, line)| line.over.is_some() && sight.may_see(&line.user))
+    {
         jobs.insert((line.created, id.clone()), of_job(id, None, Some(line)));
     }
     // The oldest come first.
-    let running = list(&listings.jobs);
+    let is_seen = |job: &&Value| sight.may_see(job["user"].as_str().unwrap_or_default());
+    let running: Vec<&Value> = list(&listings.jobs).iter().filter(is_seen).collect();
     let left_out = running.len().saturating_sub(MOST_JOBS);
-    for job in &running[left_out..] {
+    for job in running.into_iter().skip(left_out) {
         let id = job["id"].as_str().unwrap_or_default();
         let created = job["created_at_ms"].as_u64().unwrap_or_default();
         jobs.insert((created, id.to_owned()), of_job(id, Some(job), history.job(id)));
@@ -183,6 +187,7 @@ pub fn copies_waiting(job: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::role::Role;
 
     #[test]
     fn a_job_that_runs_is_shown_with_what_the_coordinator_lists() {
@@ -196,7 +201,7 @@ mod tests {
             at: 7,
             error: None,
         };
-        let shown = view(&listings, &History::default());
+        let shown = view(&listings, &History::default(), &Sight::own(Role::Viewer));
         assert_eq!(shown["attention"], json!(["a has a full disk"]));
         assert_eq!(
             shown["nodes"],
@@ -208,11 +213,28 @@ mod tests {
     }
 
     #[test]
+    fn who_sees_one_users_jobs_sees_no_others() {
+        let job = |id: &str, user: &str| json!({"id": id, "user": user, "state": "running"});
+        let mut jobs = vec![job("hers-1", "alice"), job("nobodys-1", "")];
+        jobs.extend((0..MOST_JOBS + 2).map(|number| job(&format!("his-{number}"), "bob")));
+        let listings = Listings { jobs: json!(jobs), ..Listings::default() };
+        let seen_by = |user: Option<&str>| {
+            let sight = Sight { user: user.map(str::to_owned), ..Sight::own(Role::Viewer) };
+            let shown = view(&listings, &History::default(), &sight);
+            (list(&shown["jobs"]).len(), shown["more_jobs"].as_u64().unwrap())
+        };
+        assert_eq!(seen_by(None), (MOST_JOBS, 4));
+        assert_eq!(seen_by(Some("alice")), (1, 0));
+        assert_eq!(seen_by(Some("bob")), (MOST_JOBS, 2));
+        assert_eq!(seen_by(Some("carol")), (0, 0));
+    }
+
+    #[test]
     fn what_is_listed_in_another_form_is_left_out() {
         for odd in [Value::Null, json!("x"), json!([null, 3, {}, {"id": 3}])] {
             let (nodes, jobs, around) = (odd.clone(), odd.clone(), odd);
             let listings = Listings { nodes, jobs, around, at: 1, error: None };
-            view(&listings, &History::default());
+            view(&listings, &History::default(), &Sight::own(Role::Viewer));
         }
     }
 }

@@ -4,10 +4,13 @@ use crate::ask::{AskError, Coordinator, LogPart};
 use crate::history::History;
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::orders::Order;
+use crate::role::{Role, Sight};
 use crate::view::{self, Listings};
 use bytes::Bytes;
 use coordinator::server::LOG;
 use coordinator::{Followed, Follower};
+use hyper::StatusCode;
 use protocol::clock::wall_ms;
 use protocol::cluster::client::Ask;
 use protocol::room::Room;
@@ -80,11 +83,16 @@ impl Watch {
         self.shown.receiver_count()
     }
 
-    /// What the page is told, not older than a moment.
-    pub async fn now(&self) -> Value {
+    /// What somebody is told at the page, not older than a moment.
+    pub async fn now(&self, sight: &Sight) -> Value {
         let mut seen = self.seen.lock().await;
         self.look_unless_fresh(&mut seen).await;
-        view::view(&seen.listings, &seen.history)
+        view::view(&seen.listings, &seen.history, sight)
+    }
+
+    /// Gives an order of somebody at the page: status and text of the answer.
+    pub async fn order(&self, order: &Order, sight: &Sight) -> (StatusCode, String) {
+        order.give(&self.coordinator, &sight.name).await
     }
 
     /// The metrics; an error where the coordinator does not answer.
@@ -99,9 +107,19 @@ impl Watch {
         metrics.text(listings, free).map_err(|error| error.to_string())
     }
 
-    /// The end of a job's log.
-    pub async fn log(&self, job: &str) -> Result<LogPart, AskError> {
-        self.coordinator.log(job).await
+    /// The end of a job's log; None: whoever asks may not see that job, or there is none.
+    pub async fn log(&self, job: &str, sight: &Sight) -> Option<Result<LogPart, AskError>> {
+        if sight.user.is_some() && !self.is_seen(job, sight).await {
+            return None;
+        }
+        Some(self.coordinator.log(job).await)
+    }
+
+    /// Whether a job is one of those that somebody sees. Of a name or the beginning of an id it is not known whose job the
+    /// coordinator would find.
+    async fn is_seen(&self, job: &str, sight: &Sight) -> bool {
+        let view = self.now(sight).await;
+        view["jobs"].as_array().is_some_and(|jobs| jobs.iter().any(|seen| seen["id"] == job))
     }
 
     async fn look_unless_fresh(&self, seen: &mut Seen) {
@@ -125,7 +143,8 @@ impl Watch {
         }
         seen.looked = Some(Instant::now());
         if self.shown.receiver_count() > 0 {
-            let view = view::view(&seen.listings, &seen.history).to_string();
+            let sight = Sight::own(Role::Viewer);
+            let view = view::view(&seen.listings, &seen.history, &sight).to_string();
             self.shown.send_replace(Bytes::from(format!("data: {view}\n\n")));
         }
     }

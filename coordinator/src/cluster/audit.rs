@@ -47,6 +47,7 @@ impl Shared {
                 true => short(&caller.account.name),
                 false => String::new(),
             },
+            page: self.clients.get(client).map(|known| known.page.clone()).unwrap_or_default(),
             operator: caller.is_operator(),
             order: order.to_owned(),
             about: short(&about),
@@ -127,6 +128,7 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         | Ask::Status { .. }
         | Ask::Nodes
         | Ask::Attention
+        | Ask::Page { .. }
         | Ask::Keys { .. }
         | Ask::Logins
         | Ask::Prove { .. }

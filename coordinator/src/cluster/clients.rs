@@ -13,6 +13,7 @@ use super::shared::Client;
 use super::shared::Shared;
 use crate::event::Event;
 use protocol::cluster::agent::{JobUser, ToAgent};
+use protocol::cluster::audit::short;
 use protocol::cluster::client::{Answer, Ask, LogPlace, RestartRequest, RunRequest};
 use protocol::cluster::{NodeName, VERSIONS};
 use std::collections::BTreeMap;
@@ -70,6 +71,18 @@ impl ClusterMachine {
                 let reason = format!("understand what was asked: {error}");
                 self.shared.answer_last(client, Answer::Failed { reason, status: 125 });
             }
+        }
+    }
+
+    /// Notes that what a client wants from now on is wanted by somebody at the coordinator's page.
+    fn at_page(&mut self, client: &ClientId, caller: &Caller, name: &str) {
+        if client.node.is_some() || !caller.is_operator() {
+            let reason =
+                "speak for the page: only the coordinator's own user does, at its own socket";
+            return self.shared.fail(client, reason);
+        }
+        if let Some(known) = self.shared.clients.get_mut(client) {
+            known.page = if name.is_empty() { "-".to_owned() } else { short(name) };
         }
     }
 
@@ -187,6 +200,7 @@ impl ClusterMachine {
                 let value = self.list_attention(now, caller);
                 self.shared.answer_last(client, Answer::Listing { value });
             }
+            Ask::Page { name } => self.at_page(client, caller, &name),
             Ask::RemoveNode { node } => self.remove_node(now, client, caller, &node),
             Ask::Standby { node, on } => self.name_standby(client, caller, node, on),
             Ask::Leave { node } => self.leave(now, client, caller, node),

@@ -39,6 +39,8 @@ pub(super) struct Client {
     pub(super) by_login: bool,
     /// Whether it was told that there is nothing more to come; its member has not said yet that it has gone.
     pub(super) closed: bool,
+    /// By what it is known at the coordinator's page, as [`Order::page`] tells.
+    pub(super) page: String,
     /// The order of which nothing is known yet but that it was given.
     pub(super) order: Option<Order>,
 }
@@ -46,7 +48,7 @@ pub(super) struct Client {
 impl Client {
     /// A client that gets no job's output yet.
     pub(super) fn of(user: JobUser) -> Self {
-        Self { user, job: None, by_login: false, closed: false, order: None }
+        Self { user, job: None, by_login: false, closed: false, page: String::new(), order: None }
     }
 }
 

@@ -528,7 +528,8 @@ fn seed() -> Result<[u8; 32], ServeError> {
 
 /// Where others reach a listener: the machine's addresses where it listens at all of them, those
 /// that no other machine can reach only if there are no others.
-fn reachable(listening: SocketAddr) -> Vec<String> {
+#[must_use]
+pub fn reachable(listening: SocketAddr) -> Vec<String> {
     if !listening.ip().is_unspecified() {
         return vec![listening.to_string()];
     }

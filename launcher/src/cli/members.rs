@@ -61,10 +61,17 @@ pub struct CoordinatorArguments {
     /// tokens of before are worth nothing.
     #[arg(long, conflicts_with_all = ["recover", "dmtcp_port", "discover", "http"])]
     pub rotate: bool,
-    /// Serve a page about the cluster, and its metrics for Prometheus: PORT of 127.0.0.1, or ADDRESS:PORT. The address is one
-    /// of this machine alone; from another machine the page is reached through ssh -L. 'ckptd page' lets a browser in.
+    /// Serve a page about the cluster, and its metrics for Prometheus: PORT of 127.0.0.1, or ADDRESS:PORT. At an address that
+    /// other machines reach it is served by TLS. 'ckptd page' lets a browser in, and makes tokens.
     #[arg(long, value_name = "ADDR", value_parser = page_address)]
     pub http: Option<SocketAddr>,
+    /// The page's certificate (PEM), and after it those that lead to an authority [default: one of its own, where other
+    /// machines reach the page].
+    #[arg(long, value_name = "FILE", requires_all = ["http", "http_key"])]
+    pub http_certificate: Option<PathBuf>,
+    /// The key of --http-certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "http_certificate")]
+    pub http_key: Option<PathBuf>,
     /// Speak DMTCP's protocol too, at this port: for unmodified dmtcp_launch, dmtcp_restart and dmtcp_command.
     #[arg(long, value_name = "PORT")]
     pub dmtcp_port: Option<u16>,
@@ -84,6 +91,48 @@ pub struct CoordinatorArguments {
     /// peers' connections to them being silent [default: never].
     #[arg(long, value_name = "TIME", requires = "dmtcp_port", value_parser = time_or_none)]
     pub dmtcp_departed_after: Option<Duration>,
+}
+
+/// What page takes.
+#[cfg(feature = "http")]
+#[derive(Debug, Args)]
+pub struct PageArguments {
+    /// Make a token of this name, and print it; it is shown once, and only its hash is kept.
+    #[arg(long, value_name = "NAME")]
+    pub add: Option<String>,
+    /// Take back the token of this name, at once, also from browsers that were let in by it.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["add", "list"])]
+    pub remove: Option<String>,
+    /// Show the tokens: their names, roles, and until when they are good.
+    #[arg(long, conflicts_with = "add")]
+    pub list: bool,
+    /// What whoever has the token or the address may do.
+    #[arg(long, value_enum, value_name = "ROLE", default_value = "viewer", conflicts_with_all = ["remove", "list"])]
+    pub role: PageRole,
+    /// Show the bearer of the token the jobs of this user alone, as the coordinator's socket would.
+    #[arg(long, value_name = "USER", requires = "add", value_parser = user_name)]
+    pub user: Option<String>,
+    /// How long the token is good for, such as 12h or 90d [default: until it is taken back].
+    #[arg(long, value_name = "TIME", requires = "add", value_parser = time_span)]
+    pub valid: Option<Duration>,
+    /// The coordinator's folder, where it was given one.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Show the list as JSON.
+    #[arg(long, requires = "list")]
+    pub json: bool,
+}
+
+/// What somebody at the page may do.
+#[cfg(feature = "http")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PageRole {
+    /// Read the metrics.
+    Metrics,
+    /// Look at the page, and read the metrics.
+    Viewer,
+    /// Also take checkpoints of jobs, drain nodes and have them take processes again.
+    Operator,
 }
 
 /// What token takes.

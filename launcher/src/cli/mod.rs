@@ -42,6 +42,8 @@ pub use members::{
     AgentArguments, AuditArguments, CoordinatorArguments, LoginArguments, LogoutArguments,
     MemberRole, TokenArguments,
 };
+#[cfg(feature = "http")]
+pub use members::{PageArguments, PageRole};
 pub use slurm::{SlurmCommand, SlurmRunArguments};
 pub use store::StoreArguments;
 
@@ -313,19 +315,20 @@ Examples:
   ckptd token                           for one machine, good for an hour
   ckptd token --uses 20 --valid 1d      for twenty, good for a day")]
     Token(TokenArguments),
-    /// Print an address that shows the coordinator's page to one browser; on the coordinator's machine, as its user.
+    /// Print an address that shows the coordinator's page to one browser, or make a token for it; on the coordinator's
+    /// machine, as its user.
     ///
-    /// It is good once, for ten minutes: the browser gets a cookie for it. The page is that of 'ckptd coordinator --http'.
+    /// The address is good once, for ten minutes: the browser gets a cookie for it. A token is good until it is taken back,
+    /// for people at the page and, as a bearer token, for programs. The page is that of 'ckptd coordinator --http'.
     #[cfg(feature = "http")]
     #[command(after_long_help = "\
 Examples:
   ckptd page                            open what it prints, which nobody else should see before
-  ssh head ckptd page                   with ssh -L 7071:127.0.0.1:7071 head, from another machine")]
-    Page {
-        /// The coordinator's folder, where it was given one.
-        #[arg(long, value_name = "DIR")]
-        state: Option<PathBuf>,
-    },
+  ssh head ckptd page                   with ssh -L 7071:127.0.0.1:7071 head, from another machine
+  ckptd page --add alice --user alice   a token for somebody who sees her own jobs
+  ckptd page --add prometheus --role metrics
+  ckptd page --remove alice")]
+    Page(PageArguments),
     /// Show who ordered what of the cluster, for operators: on the coordinator's machine, or a member of --role operator.
     ///
     /// Each line of that log has the hash of the one before. Exit status 125 where a line does not follow: somebody

@@ -110,12 +110,17 @@ fn cells(order: &Order, came_to: String) -> [String; 5] {
     let role = if order.operator { " (operator)" } else { "" };
     let through =
         order.through.as_ref().map_or_else(|| "coordinator".to_owned(), ToString::to_string);
+    let page = match order.page.as_str() {
+        "" => String::new(),
+        "-" => " (at the page)".to_owned(),
+        name => format!(" (at the page: {name})"),
+    };
     let account = match order.account.as_str() {
         "" => String::new(),
         account => format!(" (login of {account})"),
     };
     [
-        format!("{}{role}{account}", order.user),
+        format!("{}{role}{account}{page}", order.user),
         through,
         order.order.clone(),
         order.about.clone(),
@@ -133,6 +138,7 @@ mod tests {
             user: "alice\n".to_owned(),
             through: Some("desk".parse().unwrap()),
             account: "guest".to_owned(),
+            page: String::new(),
             operator: true,
             order: "stop".to_owned(),
             about: "queens".to_owned(),

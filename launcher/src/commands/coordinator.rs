@@ -18,7 +18,8 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
         Some(port) => Some(super::dmtcp::port(context, &arguments, port)?),
         None => None,
     };
-    let mut page = arguments.http.map(Page::at).transpose()?;
+    let certificate = arguments.http_certificate.clone().zip(arguments.http_key.clone());
+    let mut page = arguments.http.map(|address| Page::at(address, certificate)).transpose()?;
     let default = arguments.state.is_none();
     let state = folder(context, arguments.state)?;
     let recover = arguments.recover.then(|| context.state.path().to_owned());

@@ -258,7 +258,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent, pending: &Pending) -> Result<u
         Command::Coordinator(arguments) => coordinator::perform(&context, arguments)?,
         Command::Token(arguments) => token::perform(&context, arguments)?,
         #[cfg(feature = "http")]
-        Command::Page { state } => http::login(&context, state)?,
+        Command::Page(arguments) => http::perform(&context, arguments)?,
         Command::Login(arguments) => login::perform(&context, *arguments)?,
         Command::Logout(arguments) => login::end(&context, &arguments)?,
         Command::Audit(arguments) => audit::perform(&context, &arguments)?,

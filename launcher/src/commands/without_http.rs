@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// There is none.
 #[derive(Debug)]
@@ -11,7 +11,10 @@ pub enum Page {}
 impl Page {
     /// # Errors
     /// Always.
-    pub fn at(address: SocketAddr) -> Result<Self, Failure> {
+    pub fn at(
+        address: SocketAddr,
+        _certificate: Option<(PathBuf, PathBuf)>,
+    ) -> Result<Self, Failure> {
         let missing = "this ckptd is built without the page, as those for phones are";
         Err(Failure::of(format!("serve the page at {address}"), missing))
     }

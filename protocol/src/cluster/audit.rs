@@ -24,6 +24,9 @@ pub struct Order {
     /// The account there that has logged in as the user by a key; empty: none has.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub account: String,
+    /// At the coordinator's page: the name of the token there, or `-` for its own user; empty: the order was a command.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub page: String,
     /// Whether the user counts as an operator there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub operator: bool,
@@ -194,6 +197,7 @@ mod tests {
             user: user.to_owned(),
             through: Some("a".parse().unwrap()),
             account: String::new(),
+            page: String::new(),
             operator: false,
             order: "stop".to_owned(),
             about: "queens".to_owned(),
@@ -244,6 +248,7 @@ mod tests {
         let order = Order {
             user: worst.clone(),
             account: worst.clone(),
+            page: worst.clone(),
             about: worst.clone(),
             ..order("")
         };

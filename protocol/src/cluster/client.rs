@@ -171,6 +171,12 @@ pub enum Ask {
     /// What of the cluster somebody should look after, and which members are drained. Answer: [`Answer::Listing`] with
     /// `attention` and `drained`, as each job of [`Ask::Status`] has them.
     Attention,
+    /// What follows is wanted by somebody at the coordinator's page. Only at the coordinator's own socket, from its own user.
+    /// No answer, unless it is refused.
+    Page {
+        /// The name of the token by which the page knows who it is; empty: the coordinator's own user.
+        name: String,
+    },
     /// A member is turned out, its certificate revoked. Answer: [`Answer::Done`].
     RemoveNode {
         /// The member's name.

@@ -63,8 +63,8 @@ impl Driver {
         let operator = user.uid == 0 || user.uid == self.operator.uid;
         let (through, about) = (None, short(&format!("{}; uses: {uses}", powers.describe())));
         let (user, order) = (short(&user.name), "token".to_owned());
-        let account = String::new();
-        let order = Order { user, through, account, operator, order, about };
+        let (account, page) = (String::new(), String::new());
+        let order = Order { user, through, account, page, operator, order, about };
         self.audit(AuditEvent::Ordered { order: order.clone() });
         let refuse = |reason: &str, status| Answer::Failed {
             reason: format!("make a join token: {reason}"),

@@ -51,6 +51,7 @@ pub fn attacks(ckptd: &Ckptd) -> Result<Vec<Line>, Failure> {
             changes.push(asks(ckptd, (method, path), "localhost", &bearer)?);
         }
     }
+    changes.push(asks(ckptd, ("POST", "/order"), "localhost", &bearer)?);
     Ok(vec![
         Line::new("page-looks", worst(looks)),
         Line::new("page-opens-tokens", worst(opens)),

@@ -3,6 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fantoccini::actions::{InputSource, MOUSE_BUTTON_LEFT, MouseActions, PointerAction};
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
@@ -12,14 +13,14 @@ use super::Failed;
 
 /// How long something may take to be seen.
 const LIMIT: Duration = Duration::from_secs(60);
-const PERIOD: Duration = Duration::from_millis(200);
+const PERIOD: Duration = Duration::from_millis(50);
 /// chromedriver's port: this machine has no other.
 const PORT: u16 = 9515;
 /// What scripts have: the text of the first element that fits, if there is one.
 const HELP: &str = "const text = (what) => document.querySelector(what)?.textContent ?? '';\n";
 
 /// How the page is looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// On a large screen, in light colours.
     LightWide,
@@ -78,7 +79,8 @@ impl Browser {
             let phone = json!({ "width": 360, "height": 1500, "pixelRatio": 1.0 });
             options["mobileEmulation"] = json!({ "deviceMetrics": phone });
         }
-        let options = json!({ "goog:chromeOptions": options });
+        // A page for other machines has a certificate of its own.
+        let options = json!({ "goog:chromeOptions": options, "acceptInsecureCerts": true });
         let Value::Object(options) = options else { return Err("no object".into()) };
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -127,6 +129,32 @@ impl Browser {
 
     pub async fn click(&self, element: &str) -> Result<(), Failed> {
         Ok(self.client.find(Locator::Css(element)).await?.click().await?)
+    }
+
+    /// Drags with the mouse over an element, from one part of its width to another.
+    pub async fn drag(&self, element: &str, (from, to): (f64, f64)) -> Result<(), Failed> {
+        let element = self.client.find(Locator::Css(element)).await?;
+        let (_, _, width, _) = element.rectangle().await?;
+        let soon = Some(PERIOD);
+        let at = |part: f64| PointerAction::MoveToElement {
+            element: element.clone(),
+            duration: soon,
+            // Counted from the middle.
+            x: ((part - 0.5) * width).round(),
+            y: 0.0,
+        };
+        let mouse = MouseActions::new("mouse".to_owned())
+            .then(at(from))
+            .then(PointerAction::Down { button: MOUSE_BUTTON_LEFT })
+            .then(at(f64::midpoint(from, to)))
+            .then(at(to))
+            .then(PointerAction::Up { button: MOUSE_BUTTON_LEFT });
+        Ok(self.client.perform_actions(mouse).await?)
+    }
+
+    /// What a script returns.
+    pub async fn ask(&self, script: &str) -> Result<Value, Failed> {
+        Ok(self.client.execute(script, Vec::new()).await?)
     }
 
     /// A picture of what is to be seen, as PNG.

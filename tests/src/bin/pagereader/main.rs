@@ -2,22 +2,38 @@
 //! cluster.
 
 mod browser;
+mod looks;
 mod plain;
+mod remote;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use browser::{Browser, Look};
-use clap::Parser;
+use clap::{Args, Parser};
 use plain::get;
+use serde_json::Value;
 
 /// What went wrong.
 type Failed = Box<dyn Error>;
 
+/// How long after the processes ran again the page may show that at the most: a second passes between two looks, and this
+/// machine may be busy.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+
 /// See the file.
 #[derive(Parser)]
-struct Options {
+enum Options {
+    /// On the coordinator's machine, while a node is lost
+    Lost(Lost),
+    /// On another machine
+    Remote(remote::Remote),
+}
+
+#[derive(Args)]
+struct Lost {
     /// The page's port
     #[arg(long)]
     port: u16,
@@ -40,7 +56,10 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(Failed::from)
-        .and_then(|runtime| runtime.block_on(run(&Options::parse())));
+        .and_then(|runtime| match Options::parse() {
+            Options::Lost(options) => runtime.block_on(run(&options)),
+            Options::Remote(options) => runtime.block_on(remote::run(&options)),
+        });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -55,7 +74,7 @@ fn secret(state: &Path, name: &str) -> Result<String, Failed> {
     Ok(text.map_err(|error| format!("{name}: {error}"))?.trim().to_owned())
 }
 
-async fn run(options: &Options) -> Result<(), Failed> {
+async fn run(options: &Lost) -> Result<(), Failed> {
     let token = secret(&options.state, "http.token")?;
     let metrics = secret(&options.state, "metrics.token")?;
     refused(options.port, &token)?;
@@ -65,7 +84,7 @@ async fn run(options: &Options) -> Result<(), Failed> {
     )?;
 
     let mut browser = Browser::start(Look::LightWide).await?;
-    let Options { port, job, lost, .. } = options;
+    let Lost { port, job, lost, .. } = options;
     let opened = login()?;
     if opened.contains(&token) {
         return Err(format!("the secret is in the address: {opened}").into());
@@ -80,6 +99,7 @@ async fn run(options: &Options) -> Result<(), Failed> {
 
     let moved = rows_of(job, lost, "!", lost);
     browser.wait_for(&format!("return {moved} === 2"), "the ranks are elsewhere").await?;
+    shown_in_time(options.port, &token, job)?;
     let shown = [
         (format!("return text('tr[data-key=\"{lost}\"]').includes('gone')"), "the node is gone"),
         (format!("return text('.stops').includes('{lost} lost')"), "the loss is told"),
@@ -94,25 +114,32 @@ async fn run(options: &Options) -> Result<(), Failed> {
     browser.wait_for(&format!("return {there} === 2"), "the past is shown").await?;
     browser.press(".time", "\u{e010}").await?;
     browser.wait_for(&format!("return {moved} === 2"), "the present is shown").await?;
+    // The same with the mouse: over the picture, from now to soon after the beginning, and past its right end.
+    let drawn = format!("article[data-name=\"{job}\"] .chart svg");
+    browser.drag(&drawn, (0.9, 0.25)).await?;
+    browser.wait_for(&format!("return {there} === 2"), "the past is shown by the mouse").await?;
+    let cursor = "return document.querySelectorAll('.chart .cursor').length === 1";
+    browser.wait_for(cursor, "the moment is marked").await?;
+    browser.drag(&drawn, (0.25, 0.999)).await?;
+    browser.wait_for(&format!("return {moved} === 2"), "the present is shown by the mouse").await?;
+    looks::nothing_is_from_elsewhere(&mut browser).await?;
     browser.click(".log summary").await?;
     let rank = "return text('.log pre').includes('rank 5 of 6')";
     browser.wait_for(rank, "the log is shown").await?;
     browser.close().await?;
 
-    if options.pictures.is_some() {
-        let looks =
-            [(Look::LightWide, "light"), (Look::DarkWide, "dark"), (Look::LightNarrow, "narrow")];
-        for (look, name) in looks {
-            let mut browser = Browser::start(look).await?;
-            browser.go(&login()?).await?;
-            browser.wait_for(&format!("return {moved} === 2"), "the ranks are shown").await?;
+    let all = [(Look::LightWide, "light"), (Look::DarkWide, "dark"), (Look::LightNarrow, "narrow")];
+    for (look, name) in all {
+        let mut browser = Browser::start(look).await?;
+        browser.go(&login()?).await?;
+        browser.wait_for(&format!("return {moved} === 2"), "the ranks are shown").await?;
+        looks::all_is_seen(&mut browser, look).await?;
+        if options.pictures.is_some() {
             let more = "return document.querySelectorAll('.checkpoint').length >= 4";
             browser.wait_for(more, "checkpoints after the loss").await?;
-            let fits = "return document.documentElement.scrollWidth <= window.innerWidth";
-            browser.wait_for(fits, "the page is no wider than the window").await?;
             picture(options, &browser, name).await?;
-            browser.close().await?;
         }
+        browser.close().await?;
     }
     let losses = [
         "ckptd_node_losses_total 1",
@@ -120,6 +147,26 @@ async fn run(options: &Options) -> Result<(), Failed> {
         "ckptd_rollback_seconds_count{reason=\"lost\"} 1",
     ];
     expect(told(options.port, &metrics)?, &losses)
+}
+
+/// Tells how long after the processes ran again, and after the node was last heard, the page showed that.
+fn shown_in_time(port: u16, token: &str, job: &str) -> Result<(), Failed> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+    let (_, text) = get(port, "/data", "localhost", Some(&format!("Bearer {token}")))?;
+    let told: Value = serde_json::from_str(&text)?;
+    let jobs = told["jobs"].as_array().ok_or("no jobs")?;
+    let stop = jobs.iter().find(|one| one["name"] == job).map(|one| &one["stops"][0]);
+    let at = |key: &str| stop.and_then(|stop| stop[key].as_u64()).map(u128::from);
+    let (lost, again) = at("from").zip(at("to")).ok_or_else(|| format!("no loss: {text}"))?;
+    let after = now.saturating_sub(again);
+    println!(
+        "shown {after} ms after the ranks ran again, {} ms after their node was last heard",
+        now.saturating_sub(lost)
+    );
+    if after > SHOWN_WITHIN.as_millis() {
+        return Err(format!("the page showed it {after} ms after the ranks ran again").into());
+    }
+    Ok(())
 }
 
 /// How many ranks that began on a node are shown on a node that is (=) or is not (!) that one.
@@ -130,7 +177,7 @@ fn rows_of(job: &str, home: &str, relation: &str, node: &str) -> String {
     )
 }
 
-async fn picture(options: &Options, browser: &Browser, name: &str) -> Result<(), Failed> {
+async fn picture(options: &Lost, browser: &Browser, name: &str) -> Result<(), Failed> {
     let Some(folder) = &options.pictures else { return Ok(()) };
     std::fs::create_dir_all(folder)?;
     std::fs::write(folder.join(format!("{name}.png")), browser.picture().await?)?;

@@ -8,6 +8,7 @@ mod capabilities;
 mod commands;
 mod damage;
 mod discovery;
+mod disks;
 mod dmtcp;
 mod drains;
 mod fallback;
@@ -97,6 +98,7 @@ pub fn all() -> Vec<Case> {
         upgrades::CASES,
         traffic::CASES,
         discovery::CASES,
+        disks::CASES,
         firewalls::CASES,
         dmtcp::CASES,
     ]

@@ -7,15 +7,22 @@ use std::process::Command;
 use super::open_mpi::{finish, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
-use crate::cluster::ckptd::Setup;
+use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::failure;
 use crate::job::Failure;
 
-pub(super) const CASES: &[Case] = &[Case {
-    name: "page",
-    about: "a browser sees on the coordinator's page where the ranks of a lost node went, and nobody without the token does",
-    run: page,
-}];
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "page",
+        about: "a browser sees on the coordinator's page where the ranks of a lost node went, and nobody without the token does",
+        run: page,
+    },
+    Case {
+        name: "page-remote",
+        about: "from other machines the page is seen over TLS by tokens, and operators take checkpoints and drain nodes there",
+        run: page_remote,
+    },
+];
 
 /// The page's port.
 const PORT: &str = "7071";
@@ -24,9 +31,17 @@ const PICTURES: &str = "CKPTD_PAGE_PICTURES";
 /// Its home on the coordinator's machine, from which they are taken.
 const LEFT: &str = "/mnt/home/pictures";
 
+/// Whether there is a browser.
+fn is_there(name: &str) -> bool {
+    let found = Command::new("chromedriver").arg("--version").output().is_ok();
+    if !found {
+        eprintln!("{name} is left out: there is no chromedriver; tests/install installs it");
+    }
+    found
+}
+
 fn page(stage: &Stage) -> Result<(), Failure> {
-    if Command::new("chromedriver").arg("--version").output().is_err() {
-        eprintln!("page is left out: there is no chromedriver; tests/install installs it");
+    if !is_there("page") {
         return Ok(());
     }
     let ckptd = stage.cluster_of(Setup { http: Some(PORT), ..Setup::new(3) })?;
@@ -34,7 +49,7 @@ fn page(stage: &Stage) -> Result<(), Failure> {
     let mut job = start(&ckptd, &[], "nqueens")?;
     let state = ckptd.coordinator_node().must_run(&["sh", "-c", "echo $CKPTD_DIR/coordinator"])?;
     let pictures = std::env::var_os(PICTURES).map(PathBuf::from);
-    let mut words = vec![&reader, "--port", PORT, "--state", state.trim()];
+    let mut words = vec![&reader, "lost", "--port", PORT, "--state", state.trim()];
     words.extend(["--job", job.name(), "--lost", "node3"]);
     if pictures.is_some() {
         words.extend(["--pictures", LEFT]);
@@ -45,6 +60,9 @@ fn page(stage: &Stage) -> Result<(), Failure> {
     job.wait_for_rollback(1, LIMIT)?;
     let status = reading.wait(JOB_LIMIT)?;
     check(status == 0, || format!("{}{}", reading.output(), reading.errors()))?;
+    for line in reading.output().lines() {
+        eprintln!("page: {line}");
+    }
     if let Some(to) = pictures {
         let from = ckptd.coordinator_node().disk().join("home/pictures");
         for picture in fs::read_dir(from).map_err(failure("list pictures"))?.flatten() {
@@ -53,6 +71,86 @@ fn page(stage: &Stage) -> Result<(), Failure> {
         }
     }
     finish(&ckptd, &mut job)
+}
+
+fn page_remote(stage: &Stage) -> Result<(), Failure> {
+    if !is_there("page-remote") {
+        return Ok(());
+    }
+    let ckptd = stage.cluster_of(Setup { http: Some("0.0.0.0:7071"), ..Setup::new(3) })?;
+    let reader = ckptd.cluster().share(&reader()?)?;
+    let head = ckptd.coordinator_node();
+    let made = |options: &[&str]| {
+        let text = head.must_run(&[&["ckptd", "page", "--add"], options].concat())?;
+        Ok::<_, Failure>(text.trim().to_owned())
+    };
+    let operator = made(&["boss", "--role", "operator"])?;
+    let viewer = made(&["guest"])?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    programs(&ckptd, (&viewer, &operator), job.name())?;
+
+    let url = format!("https://{}:{PORT}/", head.address());
+    let words = [&reader, "remote", "--url", &url, "--viewer", &viewer, "--operator", &operator];
+    let words = [&words[..], &["--job", job.name(), "--drained", "node3"]].concat();
+    let mut reading = ckptd.node(2).spawn(&words, &[])?;
+    reading.wait_for_output("take it back", LIMIT)?;
+    head.must_run(&["ckptd", "page", "--remove", "boss"])?;
+    let status = reading.wait(JOB_LIMIT)?;
+    check(status == 0, || format!("{}{}", reading.output(), reading.errors()))?;
+    let audit = head.must_run(&["ckptd", "audit"])?;
+    for order in ["checkpoint", "drain --no-wait", "uncordon"] {
+        let noted = |line: &str| line.contains("(at the page: boss)") && line.contains(order);
+        check(audit.lines().any(noted), || format!("{order} is not in:\n{audit}"))?;
+    }
+    let listed = head.must_run(&["ckptd", "page", "--list"])?;
+    check(listed.contains("guest") && !listed.contains("boss"), || listed.clone())?;
+    finish(&ckptd, &mut job)
+}
+
+/// What programs on other machines are told, by the certificate that they were given.
+fn programs(ckptd: &Ckptd, (viewer, operator): (&str, &str), job: &str) -> Result<(), Failure> {
+    let head = ckptd.coordinator_node();
+    let state = head.must_run(&["sh", "-c", "echo $CKPTD_DIR/coordinator"])?;
+    let read = |name: &str| head.must_run(&["cat", &format!("{}/{name}", state.trim())]);
+    let certificate = read("http-certificate.pem")?;
+    let metrics = head.must_run(&["ckptd", "page", "--add", "prometheus", "--role", "metrics"])?;
+    let nobodys = head.must_run(&["ckptd", "page", "--add", "nobody", "--user", "nobody"])?;
+    let asked = |node: usize, bearer: &str, more: &str| {
+        let script = format!(
+            "printf %s \"$PEM\" > page.pem; curl -sS --max-time 20 --cacert page.pem -o answer -w '%{{http_code}}' \
+             -H \"Authorization: Bearer $BEARER\" {more} && echo && cat answer",
+        );
+        let environment = [("PEM", certificate.as_str()), ("BEARER", bearer.trim())];
+        let said = ckptd.node(node).run(&["sh", "-c", &script], &environment)?;
+        let (status, text) = said.stdout.split_once('\n').unwrap_or((&said.stdout, &said.stderr));
+        Ok::<_, Failure>((status.to_owned(), text.to_owned()))
+    };
+    let url = format!("https://{}:{PORT}", head.address());
+    let order = format!("-d what=drain -d about=node3 {url}/order");
+    let own = read("http.token")?;
+    let wanted = [
+        (viewer, format!("{url}/data"), "200", job),
+        (&nobodys, format!("{url}/data"), "200", "\"jobs\":[]"),
+        (&metrics, format!("{url}/metrics"), "200", "ckptd_jobs"),
+        (&metrics, format!("{url}/data"), "403", "for /metrics alone"),
+        (viewer, order.clone(), "403", "only operators"),
+        (operator, format!("-H 'Origin: https://evil.example' {order}"), "403", "this page alone"),
+        // What the folder's own user reads there is no token for the network.
+        (&own, format!("{url}/data"), "401", "a token is needed"),
+        (viewer, format!("http://{}:{PORT}/", head.address()), "400", "https"),
+    ];
+    for (bearer, more, status, text) in wanted {
+        let (found, said) = asked(2, bearer, &more)?;
+        check(found == status && said.contains(text), || format!("{more}: {found}: {said}"))?;
+    }
+    // Whoever guesses is not listened to any more, from there.
+    let mut found = Vec::new();
+    for _ in 0..11 {
+        found.push(asked(3, "ckptdp1_guessed", &format!("{url}/data"))?.0);
+    }
+    check(found.iter().take(10).all(|status| status == "401"), || format!("{found:?}"))?;
+    let (right, _) = asked(3, viewer, &format!("{url}/data"))?;
+    check(found[10] == "429" && right == "429", || format!("{found:?}, {right}"))
 }
 
 /// What reads the page; it is beside this program.
