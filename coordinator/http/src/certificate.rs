@@ -175,11 +175,11 @@ impl Files {
         Ok((TlsAcceptor::from(Arc::new(config)), fingerprint))
     }
 
-    /// What tells these files from others of the same names.
+    /// What tells these files from others of the same names. Their modes count: what may not be read may be changed to.
     fn mark(&self) -> Option<[(u64, i64, i64); 2]> {
         let of = |path: &Path| {
             let about = std::fs::metadata(path).ok()?;
-            Some((about.ino(), about.mtime(), about.mtime_nsec()))
+            Some((about.ino(), about.ctime(), about.ctime_nsec()))
         };
         Some([of(&self.certificate)?, of(&self.key)?])
     }

@@ -64,7 +64,7 @@ pub async fn serve(
         };
         let context = Arc::clone(&context);
         let tls = tls.as_ref().map(|tls| tls.acceptor(std::time::Instant::now()));
-        let (stranger, left) = strangers.enter();
+        let (stranger, left) = strangers.enter(from.ip());
         protocol::task::spawn(async move {
             let _place = place;
             let guest = Guest { context, from: from.ip(), stranger, patience };

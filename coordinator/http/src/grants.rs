@@ -153,6 +153,11 @@ pub fn list(state: &Path) -> Result<Vec<Grant>, TokenError> {
 fn lock(state: &Path) -> Result<Flock<File>, TokenError> {
     let failed = |source| TokenError::Io { action: "lock", path: state.to_owned(), source };
     let folder = File::open(state).map_err(failed)?;
+    // A file of somebody else's in it could not be read by the coordinator, nor replaced by its user.
+    let owner = folder.metadata().map_err(failed)?.uid();
+    if owner != nix::unistd::geteuid().as_raw() {
+        return Err(TokenError::NotYours { path: state.to_owned(), owner });
+    }
     Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, errno)| failed(errno.into()))
 }
 

@@ -19,6 +19,14 @@ pub enum TokenError {
         /// Why not.
         source: io::Error,
     },
+    /// The coordinator's folder is another user's.
+    #[error("change the tokens in {}: that is for the coordinator's own user, number {owner}", path.display())]
+    NotYours {
+        /// The folder.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
     /// Others may have read it, or made it.
     #[error("use {}: others may have read or written it (it must be its owner's alone, mode 600): remove it, and a new one is made", .0.display())]
     Open(PathBuf),

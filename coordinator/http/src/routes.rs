@@ -81,16 +81,19 @@ impl Context {
         &self.watch
     }
 
-    /// For how long no secret of that machine's is looked at. On this machine itself whoever tries could keep its other users
-    /// out, and nobody guesses 32 bytes.
-    fn closed(&self, from: IpAddr) -> Option<Duration> {
-        if self.tokens.is_remote() { self.tries.closed(from, Instant::now()) } else { None }
-    }
-
-    /// Somebody on that machine has shown a wrong secret.
-    fn wrong(&self, from: IpAddr) {
-        if self.tokens.is_remote() {
-            self.tries.wrong(from, Instant::now());
+    /// The answer to a wrong secret from that machine. A right one is taken whatever has come from there: whoever is on that
+    /// machine, or behind the same address, could keep others out.
+    fn wrong(&self, from: IpAddr, answer: Answer) -> Answer {
+        if !self.tokens.is_remote() {
+            return answer;
+        }
+        let now = Instant::now();
+        match self.tries.closed(from, now) {
+            Some(left) => too_many(left),
+            None => {
+                self.tries.wrong(from, now);
+                answer
+            }
         }
     }
 }
@@ -112,6 +115,10 @@ where
     };
     for (name, value) in HEADERS {
         answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    // Over a connection that has shown a good secret before, a stranger stays no longer.
+    if matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS) {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     answer
 }
@@ -135,16 +142,9 @@ where
     let is_login = parts.method == Method::GET && path == "/";
     let login = gate::login_in_query(query).filter(|_| is_login);
     let shows_token = parts.headers.contains_key(header::AUTHORIZATION);
-    if login.is_some() || shows_token || path == "/login" {
-        if let Some(left) = context.closed(from) {
-            return too_many(left);
-        }
-    }
     let visitor = gate::visitor(&parts.headers, &context.tokens);
-    match &visitor {
-        Some(_) => known(),
-        None if shows_token => context.wrong(from),
-        None => {}
+    if visitor.is_some() {
+        known();
     }
     if let Some(login) = login {
         return logged_in(context, from, login, visitor.as_ref());
@@ -153,11 +153,12 @@ where
         return log_in(context, from, Form::read(body).await);
     }
     let Some(visitor) = visitor else {
-        return match path {
+        let answer = match path {
             "/" => full(StatusCode::UNAUTHORIZED, HTML, page::login(false)),
             "/data" | "/events" | "/log" | "/metrics" | "/order" | "/logout" => unauthorized(),
             _ => nothing(),
         };
+        return if shows_token { context.wrong(from, answer) } else { answer };
     };
     if path == "/metrics" {
         return tell_metrics(context, &parts.headers).await;
@@ -201,10 +202,7 @@ fn log_in(context: &Context, from: IpAddr, form: Option<Form>) -> Answer {
     let token = form.as_ref().and_then(|form| form.get("token"));
     match token.and_then(|token| context.tokens.log_in(token.trim())) {
         Some(session) => with_cookie(context, &session),
-        None => {
-            context.wrong(from);
-            full(StatusCode::FORBIDDEN, HTML, page::login(true))
-        }
+        None => context.wrong(from, full(StatusCode::FORBIDDEN, HTML, page::login(true))),
     }
 }
 
@@ -221,6 +219,10 @@ async fn order(context: &Context, visitor: &Visitor, form: Option<Form>) -> Answ
         let text = "which order? what=checkpoint|drain|uncordon&about=JOB|NODE\n";
         return full(StatusCode::BAD_REQUEST, TEXT, text);
     };
+    // What is sent with a request may take a while: its bearer's token can have been taken back since.
+    if !context.tokens.still(visitor) {
+        return unauthorized();
+    }
     let (status, text) = context.watch.order(&order, &visitor.sight).await;
     full(status, TEXT, text)
 }
@@ -271,8 +273,7 @@ fn logged_in(context: &Context, from: IpAddr, login: &str, visitor: Option<&Visi
     if visitor.is_some_and(|visitor| visitor.is_browser() && visitor.sight.may_look()) {
         return full(StatusCode::OK, HTML, page::let_in());
     }
-    context.wrong(from);
-    full(StatusCode::FORBIDDEN, HTML, page::login(true))
+    context.wrong(from, full(StatusCode::FORBIDDEN, HTML, page::login(true)))
 }
 
 fn with_cookie(context: &Context, session: &str) -> Answer {

@@ -10,6 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Browsers that are remembered; where there are more, the one goes that came first.
 const MOST: usize = 256;
+/// Those of one token: its bearer can't make the others go.
+const MOST_OF_A_TOKEN: usize = 16;
 /// Random bytes of a cookie.
 const LENGTH: usize = 32;
 
@@ -36,6 +38,12 @@ impl Sessions {
         protocol::transport::random(&mut bytes).map_err(|_| TokenError::NoRandomness)?;
         let cookie = hexadecimal(&bytes);
         let mut all = self.all();
+        let is_same = |(_, other): &(Hash, LetIn)| matches!(by, LetIn::Grant(_)) && *other == by;
+        if all.iter().filter(|session| is_same(session)).count() >= MOST_OF_A_TOKEN {
+            if let Some(oldest) = all.iter().position(is_same) {
+                all.remove(oldest);
+            }
+        }
         while all.len() >= MOST {
             all.pop_front();
         }
@@ -78,6 +86,20 @@ pub(crate) fn order_secret(cookie: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_browsers_of_one_token_do_not_push_others_out() {
+        let sessions = Sessions::default();
+        let operator = sessions.begin(LetIn::Login(Role::Operator)).unwrap();
+        let by = LetIn::Grant(hash_of("token"));
+        let first = sessions.begin(by).unwrap();
+        for _ in 0..2 * MOST {
+            sessions.begin(by).unwrap();
+        }
+        assert!(sessions.find(&hash_of(&operator)).is_some());
+        assert!(sessions.find(&hash_of(&first)).is_none());
+        assert_eq!(sessions.all().len(), 1 + MOST_OF_A_TOKEN);
+    }
 
     #[test]
     fn cookies_are_each_browsers_own_and_end() {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Wrong ones of one machine within [`WINDOW`]; then nothing that it shows is looked at.
+/// Wrong ones of one machine within [`WINDOW`]; then it is told to wait, and wrong ones are counted no more.
 pub const MOST_WRONG: u32 = 10;
 /// For how long a wrong one counts.
 pub const WINDOW: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ struct Wrong {
 pub(crate) struct Tries(Mutex<BTreeMap<IpAddr, Wrong>>);
 
 impl Tries {
-    /// For how long nothing is looked at that this machine shows; None: it may try.
+    /// For how long whoever shows a wrong one there is told to wait; None: it may try.
     pub fn closed(&self, from: IpAddr, now: Instant) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let wrong = all.get(&source(from)).filter(|wrong| wrong.count >= MOST_WRONG)?;

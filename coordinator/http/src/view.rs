@@ -61,8 +61,10 @@ pub fn view(listings: &Listings, history: &History, sight: &Sight) -> Value {
         let created = job["created_at_ms"].as_u64().unwrap_or_default();
         jobs.insert((created, id.to_owned()), of_job(id, Some(job), history.job(id)));
     }
-    let attention = items(&listings.around["attention"], MOST_ATTENTION).map(|one| &one["text"]);
-    let attention: Vec<&str> = attention.filter_map(Value::as_str).collect();
+    let attention = items(&listings.around["attention"], MOST_ATTENTION);
+    // Whose jobs are in the way of a drain is for operators, as at the coordinator's socket.
+    let attention = attention.filter(|one| sight.user.is_none() || one["what"] != "drain");
+    let attention: Vec<&str> = attention.filter_map(|one| one["text"].as_str()).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now": listings.at,

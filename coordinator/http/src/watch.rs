@@ -109,16 +109,23 @@ impl Watch {
 
     /// The end of a job's log; None: whoever asks may not see that job, or there is none.
     pub async fn log(&self, job: &str, sight: &Sight) -> Option<Result<LogPart, AskError>> {
+        let part = self.coordinator.log(job).await;
+        // Looked at afterwards: a job that is there by that id now was the one that was meant, since no id is given again.
         if sight.user.is_some() && !self.is_seen(job, sight).await {
             return None;
         }
-        Some(self.coordinator.log(job).await)
+        Some(part)
     }
 
-    /// Whether a job is one of those that somebody sees. Of a name or the beginning of an id it is not known whose job the
-    /// coordinator would find.
+    /// Whether a job is one of those that somebody sees at this moment. Of a name or the beginning of an id it is not known
+    /// whose job the coordinator would find.
     async fn is_seen(&self, job: &str, sight: &Sight) -> bool {
-        let view = self.now(sight).await;
+        let mut seen = self.seen.lock().await;
+        self.look(&mut seen).await;
+        if seen.listings.error.is_some() {
+            return false;
+        }
+        let view = view::view(&seen.listings, &seen.history, sight);
         view["jobs"].as_array().is_some_and(|jobs| jobs.iter().any(|seen| seen["id"] == job))
     }
 
@@ -200,8 +207,8 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coordinator::cluster::ClusterEntry;
     use coordinator::Journal;
+    use coordinator::cluster::ClusterEntry;
 
     #[tokio::test]
     async fn only_what_happens_from_the_start_on_is_counted() {

@@ -255,7 +255,7 @@ async fn only_operators_order_and_only_at_the_page() {
 }
 
 #[tokio::test]
-async fn a_machine_that_guesses_is_not_looked_at() {
+async fn a_machine_that_guesses_is_told_to_wait() {
     let page = Page::remote();
     let token = page.token("v", Role::Viewer);
     let right = format!("Bearer {token}");
@@ -269,11 +269,17 @@ async fn a_machine_that_guesses_is_not_looked_at() {
         };
         assert!(matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), "{status}");
     }
-    assert_eq!(shown(THERE, &right).await, StatusCode::TOO_MANY_REQUESTS);
-    let typed = page.send_from(THERE, Method::POST, "/login", &[], &format!("token={token}")).await;
+    assert_eq!(shown(THERE, "Bearer ckptdp1_0").await, StatusCode::TOO_MANY_REQUESTS);
+    let typed = page.send_from(THERE, Method::POST, "/login", &[], "token=0").await;
     assert_eq!(typed.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert!(typed.headers().contains_key(header::RETRY_AFTER));
-    assert_eq!(shown(HERE, &right).await, StatusCode::OK);
+    for name in [header::RETRY_AFTER, header::CONNECTION] {
+        assert!(typed.headers().contains_key(name));
+    }
+    // Nobody keeps those out who have a token, also from there.
+    assert_eq!(shown(THERE, &right).await, StatusCode::OK);
+    let typed = page.send_from(THERE, Method::POST, "/login", &[], &format!("token={token}")).await;
+    assert_eq!(typed.status(), StatusCode::OK);
+    assert_eq!(shown(HERE, "Bearer ckptdp1_0").await, StatusCode::UNAUTHORIZED);
     // On this machine alone nobody keeps others out so.
     let page = Page::new();
     for _ in 0..2 * MOST_WRONG {
