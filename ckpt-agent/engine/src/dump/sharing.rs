@@ -72,6 +72,13 @@ fn check_sharers(
         let is_led = |other: &ProcessNode| {
             other.sid == node.pid || other.pgid == node.pid && !sharers.contains(&other.pid)
         };
+        // Groups are made with processes that come before: the init's, a process's own, one that another of them is in.
+        let is_made_before = |node: &ProcessNode| {
+            let is_one = |other: &ProcessNode| {
+                other.pid == node.pgid || other.pgid == node.pgid && !sharers.contains(&other.pid)
+            };
+            node.pgid == 1 || nodes.values().any(is_one)
+        };
         let is_child =
             |other: &ProcessNode| other.ppid == node.pid && !sharers.contains(&other.pid);
         let odd = if among_others {
@@ -82,6 +89,8 @@ fn check_sharers(
             "and leads a process group of others"
         } else if node.pgid == node.pid && is_in_front {
             "and is in the foreground of its terminal with a process group of its own"
+        } else if !is_made_before(node) {
+            "in a process group whose leader has ended"
         } else if others().any(is_child) {
             "and has a child that does not"
         } else {

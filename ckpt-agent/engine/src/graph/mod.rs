@@ -57,8 +57,16 @@ use super::arch::Part;
 use super::objects::Object;
 
 /// Version of graph.json and PROCESS.json. An older one is read, a newer one refused. Since 2, zeros in extended registers
-/// are counted; since 3, some pages of a window may be taken from an older chunk.
-pub const GRAPH_VERSION: u32 = 3;
+/// are counted; since 3, some pages of a window may be taken from an older chunk; since 4, processes may have another one's
+/// memory, and threads directories of their own.
+pub const GRAPH_VERSION: u32 = 4;
+/// The version of what has nothing that an earlier ckptd would overlook.
+const PLAIN_VERSION: u32 = 3;
+
+/// The version to write: with such sharers or threads, or without.
+pub fn version_of(has_sharers: bool) -> u32 {
+    if has_sharers { GRAPH_VERSION } else { PLAIN_VERSION }
+}
 
 /// Everything of a checkpoint but the memory of its processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -7,6 +7,8 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::geteuid;
+
 use super::super::graph::Pid;
 use super::super::proc::parent;
 use super::INIT_NAME;
@@ -26,7 +28,7 @@ pub fn arguments(calls: Option<&Path>) -> Vec<OsString> {
 pub fn shown_by_init(mut pid: Pid) -> Option<PathBuf> {
     for _ in 0..MOST_ANCESTORS {
         pid = parent(pid).filter(|parent| *parent > 0)?;
-        if let Some(arguments) = arguments_of_init(pid) {
+        if let Some(arguments) = arguments_of_init(pid).filter(|_| is_trusted(pid)) {
             return path_in(&arguments);
         }
     }
@@ -39,6 +41,12 @@ fn arguments_of_init(pid: Pid) -> Option<Vec<u8>> {
     file.take(LONGEST).read_to_end(&mut bytes).ok()?;
     let name = bytes.split(|byte| *byte == 0).next()?;
     (name == INIT_NAME.as_bytes()).then_some(bytes)
+}
+
+/// Anybody can call a program so. An init is root's, or its user's own.
+fn is_trusted(pid: Pid) -> bool {
+    let user = procfs::process::Process::new(pid).and_then(|process| process.status());
+    user.is_ok_and(|status| status.ruid == 0 || status.ruid == geteuid().as_raw())
 }
 
 fn path_in(arguments: &[u8]) -> Option<PathBuf> {

@@ -127,6 +127,8 @@ fn read(probe: &Probe, context: &mut DumpContext) -> Result<Option<BlobId>> {
     // By a description for writing alone nothing can be read.
     let opened = match reopen::readable(probe.flags) {
         true => None,
+        // Whoever opens the file breaks the job's own lease.
+        false if context.leased.has(probe.inode().1) => None,
         false => context.open_to_read(&probe.copy, &probe.link).ok(),
     };
     let acting = context.act_as_user()?;

@@ -2,6 +2,7 @@
 //! flags that make, cut or choose a file.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl, open as nix_open};
@@ -106,26 +107,45 @@ pub fn reopen_as_owner(fd: impl AsFd, flags: i32) -> nix::Result<OwnedFd> {
     }
 }
 
+/// On a file system that machines share, others may do the same of one file at the same time: what one of them has given is
+/// taken back by that one alone, and whoever comes too late tries again.
 fn with_right_to(fd: impl AsFd, flags: i32) -> nix::Result<OwnedFd> {
-    let found = fstat(fd.as_fd())?;
-    let mode = found.st_mode & !abi::S_IFMT;
-    // Opening anything else may act upon it, and chmod(2) might take such bits away for good.
-    let special = Mode::S_ISUID.bits() | Mode::S_ISGID.bits();
-    if found.st_mode & abi::S_IFMT != abi::S_IFREG || mode & special != 0 {
-        return Err(Errno::EACCES);
-    }
     let link = magic_link(fd.as_fd());
+    let mode_now = || -> nix::Result<libc::mode_t> { Ok(fstat(fd.as_fd())?.st_mode) };
     let give = |mode: libc::mode_t| {
-        let mode = Mode::from_bits_truncate(mode);
+        let mode = Mode::from_bits_truncate(mode & !abi::S_IFMT);
         fchmodat(AT_FDCWD, link.as_str(), mode, FchmodatFlags::FollowSymlink)
     };
     let reads = if readable(flags) { Mode::S_IRUSR.bits() } else { 0 };
     let writes = if writable(flags) { Mode::S_IWUSR.bits() } else { 0 };
-    give(mode | reads | writes)?;
-    let opened = open(&link, flags);
-    give(mode)?;
-    opened
+    for _ in 0..TRIES {
+        let mode = mode_now()?;
+        // Opening anything else may act upon it, and chmod(2) might take such bits away for good.
+        let special = Mode::S_ISUID.bits() | Mode::S_ISGID.bits();
+        if mode & abi::S_IFMT != abi::S_IFREG || mode & special != 0 {
+            return Err(Errno::EACCES);
+        }
+        let wider = mode | reads | writes;
+        if wider != mode {
+            give(wider)?;
+        }
+        let opened = open(&link, flags);
+        // Whoever has changed it meanwhile means what it is now.
+        if wider != mode && mode_now()? == wider {
+            give(mode)?;
+        }
+        match opened {
+            Err(Errno::EACCES) => std::thread::sleep(PAUSE),
+            opened => return opened,
+        }
+    }
+    Err(Errno::EACCES)
 }
+
+/// How often a file is opened whose mode others change at the same time.
+const TRIES: u32 = 5;
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Where /proc shows own descriptors.
 const MAGIC: &str = "/proc/self/fd/";

@@ -14,7 +14,7 @@ use super::super::sys::limits::{resource_limits, set_resource_limit};
 use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
 use super::super::trace::{Remote, Scratch, StoppedThread};
 use super::credentials::{self, Bounding};
-use super::namespaces::is_among_other_mounts;
+use super::namespaces::{has_own_users, is_among_other_mounts};
 use super::numbers::Numbers;
 use super::{
     Complete, Helper, attributes, directories, posix_timers, sandbox, say_lacking, threads,
@@ -185,7 +185,9 @@ pub fn furnish<'i>(
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
         directories::change_root(&mut remote, root)?;
     }
-    let apart = is_among_other_mounts(image, &context.graph.namespaces);
+    // Among users of its own it has the user's rights alone, and may not look at descriptors of this process.
+    let apart = is_among_other_mounts(image, &context.graph.namespaces)
+        || has_own_users(image, &context.graph.namespaces);
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
         if let Some(own) = &saved.directories {
             let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);

@@ -165,6 +165,18 @@ fn check_nodes(graph: &Graph) -> Result<()> {
             "{} is no process's number, or that of two",
             node.pid
         ))),
+        None => check_sharers(graph, &seen),
+    }
+}
+
+/// Each process has its entry once.
+fn check_sharers(graph: &Graph, processes: &BTreeSet<Pid>) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    let mut is_odd = |pid: Pid| !processes.contains(&pid) || !seen.insert(pid);
+    match graph.sharing.iter().map(|one| one.pid).find(|pid| is_odd(*pid)) {
+        Some(pid) => {
+            Err(EngineError::Damaged(format!("what process {pid} shares, told twice or of nobody")))
+        }
         None => Ok(()),
     }
 }

@@ -112,7 +112,12 @@ pub fn credentials_of(
 
 /// Whether a helper goes into a user namespace of the job's own.
 pub fn is_among_other_users(helper: &Helper<'_>, all: &[OwnNamespace]) -> bool {
-    let places = helper.image.namespaces.iter();
+    has_own_users(helper.image, all)
+}
+
+/// Whether a process was in a user namespace of the job's own.
+pub fn has_own_users(image: &ProcessImage, all: &[OwnNamespace]) -> bool {
+    let places = image.namespaces.iter();
     places.filter_map(|place| all.get(*place as usize)).any(|one| one.content.is_user())
 }
 

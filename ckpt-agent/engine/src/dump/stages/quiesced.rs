@@ -19,8 +19,8 @@ use crate::error::Result;
 use crate::folders;
 use crate::freeze::StoppedProcess;
 use crate::graph::{
-    GRAPH_VERSION, Graph, ProcessNode, ProcessState, RelayEnd, RelayState, RemoteShell, Sharing,
-    WholeFolder,
+    Graph, ProcessNode, ProcessState, RelayEnd, RelayState, RemoteShell, Sharing, WholeFolder,
+    version_of,
 };
 use crate::objects::{DumpContext, Object};
 use crate::sys::network;
@@ -69,7 +69,7 @@ impl Quiesced {
         let relays = self.relay_states();
         let remote_shells = self.remote_shells();
         let graph = Graph {
-            version: GRAPH_VERSION,
+            version: version_of(self.sharing.iter().any(|one| one.memory)),
             architecture: Current::NAME.to_owned(),
             page_size: page,
             clocks,

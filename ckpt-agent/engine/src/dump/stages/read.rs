@@ -33,7 +33,7 @@ use crate::dump::snapshot_processes::Reading;
 use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::{
-    Clocks, Descriptor, GRAPH_VERSION, IpcObjects, MappedFile, ProcessAttributes, ProcessImage,
+    Clocks, Descriptor, IpcObjects, MappedFile, ProcessAttributes, ProcessImage, version_of,
 };
 use crate::inodes::segments;
 use crate::names;
@@ -134,6 +134,12 @@ impl Quiesced {
         let of_job = self.frozen.of_job(&self.nodes);
         let mut dumps = Vec::with_capacity(processes.len());
         let shown_by = self.shown_by(processes, &snapshot_processes);
+        // What a process was made, the others that have its memory were, too.
+        let is_hidden =
+            |place| processes[self.owner_of_memory(processes, place)].made_dumpable.is_some();
+        for place in (0..processes.len()).filter(|place| is_hidden(*place)) {
+            readings[place].inside.dumpable = 0;
+        }
         for ((process, reading), shown_by) in processes.iter_mut().zip(readings).zip(shown_by) {
             dumps.push(self.finish_process(process, reading, shown_by, page, &of_job)?);
         }
@@ -458,8 +464,9 @@ impl Quiesced {
             }
         };
         let (working_directory, removed) = directories::working(host_pid, link("cwd")?)?;
+        let has_own_directories = threads.iter().any(|thread| thread.directories.is_some());
         let image = ProcessImage {
-            version: GRAPH_VERSION,
+            version: version_of(has_own_directories),
             pid: self.nodes[&host_pid].pid,
             executable: MappedFile {
                 path: executable,
@@ -479,7 +486,7 @@ impl Quiesced {
             pids_of_children: self.namespaces.pids_of_children(host_pid),
             umask: reading.status.umask.unwrap_or(0o022),
             nice: i32::try_from(reading.stat.nice).unwrap_or(0),
-            dumpable: if process.made_dumpable.is_some() { 0 } else { reading.inside.dumpable },
+            dumpable: reading.inside.dumpable,
             thp_disable: reading.inside.thp_disable,
             membarrier: reading.inside.membarrier,
             local_descriptors: reading.inside.local_descriptors,
