@@ -22,10 +22,9 @@ pub(super) mod world;
 pub use channel::{Channel, ChannelError};
 pub use instance::{Connection, InstanceOrder, Instruction, Introduction, Keepsake, UserOrder};
 pub use namespaces::{KEPT_MOUNTS, groups_outside};
-pub use order::INIT_NAME;
 pub use rehearsal::{OwnFile, Rehearsal, RehearsedInstance};
 pub(super) use shown::arguments as shown_arguments;
-pub use shown::shown_by_init;
+pub use shown::{INIT_NAME, shown_by_init};
 pub use stage::run;
 pub use world::{NUMBERS_VARIABLE, World, lacking};
 

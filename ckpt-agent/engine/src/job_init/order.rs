@@ -20,12 +20,10 @@ use super::super::sys::restrained::{hand_on, hand_on_nothing};
 use super::super::sys::{memfd, prctl, standing};
 use super::channel::Channel;
 use super::namespaces;
-use super::shown_arguments;
+use super::shown::{INIT_NAME, arguments as shown_arguments};
 use super::world::World;
 use super::{Order, Task};
 
-/// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
-pub const INIT_NAME: &str = "ckptd-init";
 const NAME: &CStr = c"ckptd-order";
 
 /// What an execution leaves to the next one.

@@ -11,8 +11,9 @@ use nix::unistd::geteuid;
 
 use super::super::graph::Pid;
 use super::super::proc::parent;
-use super::INIT_NAME;
 
+/// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
+pub const INIT_NAME: &str = "ckptd-init";
 /// More generations than any job has.
 const MOST_ANCESTORS: u32 = 10_000;
 /// More bytes than an init's arguments have: a path (PATH_MAX), and little more.
