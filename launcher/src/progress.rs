@@ -85,10 +85,7 @@ impl Line {
         // Nobody may be there to read it.
         let _ = match place {
             Place::Terminal => {
-                let (columns, _) = terminal::size().unwrap_or((COLUMNS, 0));
-                // A longer one could not be taken back.
-                let shown: String =
-                    format!("ckptd: {shown}").chars().take(usize::from(columns) - 1).collect();
+                let shown = fitted(&format!("ckptd: {shown}"), terminal::size().ok());
                 write!(stderr(), "\r\x1b[K{shown}")
             }
             Place::Elsewhere => writeln!(stderr(), "ckptd: {shown}"),
@@ -102,6 +99,13 @@ impl Line {
             let _ = write!(stderr(), "\r\x1b[K");
         }
     }
+}
+
+/// What fits on a line of a terminal of that size: a longer one could not be taken back.
+fn fitted(text: &str, size: Option<(u16, u16)>) -> String {
+    // A terminal that nobody has told its size has none (TIOCGWINSZ).
+    let columns = size.map_or(COLUMNS, |(columns, _)| if columns == 0 { COLUMNS } else { columns });
+    text.chars().take(usize::from(columns) - 1).collect()
 }
 
 /// Tells how far something is.
@@ -251,6 +255,16 @@ fn told(about: &str, unit: Unit, done: u64, total: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_without_a_size_has_the_usual_one() {
+        let long = "x".repeat(200);
+        for (size, length) in
+            [(None, 79), (Some((0, 0)), 79), (Some((40, 2)), 39), (Some((1, 1)), 0)]
+        {
+            assert_eq!(fitted(&long, size).len(), length, "{size:?}");
+        }
+    }
 
     #[test]
     fn what_is_told() {

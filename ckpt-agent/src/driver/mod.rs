@@ -87,13 +87,13 @@ pub enum Signals {
     /// SIGTERM and SIGINT tell that this machine is about to go. SIGUSR1 ends it as if it were killed, with everything where
     /// it is, for one that takes over.
     OfMachine,
-    /// SIGINT alone means that. A scheduler sends SIGTERM and SIGUSR1 to all machines at once, and what it tells is for the
+    /// SIGINT alone means that. A scheduler sends SIGTERM, SIGUSR1 and their like to all machines at once, and what it tells is for the
     /// job: an agent that left at SIGTERM would take away where its images are, in the very moment in which they are to be
     /// kept elsewhere.
     OfAllocation {
         /// Called at SIGTERM.
         terminated: fn(),
-        /// Called at SIGUSR1.
+        /// Called at SIGUSR1, SIGUSR2, SIGXCPU and SIGPWR.
         signalled: fn(),
     },
 }

@@ -216,6 +216,9 @@ fn open_port(
     Ok((port, arrivals))
 }
 
+/// Signals that people have a scheduler send before the end of an allocation. Each would end an agent.
+const SENT_TO_JOBS: [i32; 4] = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGXCPU, libc::SIGPWR];
+
 /// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not. `encrypts`: what encrypts jobs'
 /// traffic, once there is something.
 async fn serve(
@@ -233,7 +236,10 @@ async fn serve(
         }
         Signals::OfAllocation { terminated, signalled } => {
             disregard(SignalKind::terminate(), terminated)?;
-            disregard(SignalKind::user_defined1(), signalled)?;
+            for kind in SENT_TO_JOBS {
+                disregard(SignalKind::from_raw(kind), signalled)?;
+            }
+            disregard(SignalKind::hangup(), || {})?;
         }
     }
     let identity = Arc::new(identity(options).await?);

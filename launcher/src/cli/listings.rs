@@ -56,6 +56,9 @@ pub struct RmArguments {
     /// Of these, only those that ended so long ago, such as 12h or 7d.
     #[arg(long, value_name = "TIME", requires = "ended", conflicts_with = "jobs", value_parser = time_span)]
     pub older: Option<Duration>,
+    /// Those of all users of the cluster: for operators.
+    #[arg(long, requires = "ended", conflicts_with = "jobs")]
+    pub all_users: bool,
 }
 
 /// How a listing is printed.

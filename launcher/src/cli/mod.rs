@@ -17,6 +17,7 @@ mod config;
 mod demo;
 pub mod elsewhere;
 mod farm;
+mod flowing;
 mod jobs;
 mod listings;
 mod members;
@@ -33,6 +34,7 @@ pub use farm::{
     CheckpointSetting, FarmCommand, FarmRunArguments, FarmSettings, HaltSetting, RegisterArguments,
     StartArguments, SubmitArguments, USUAL_FARM, WaitArguments,
 };
+pub use flowing::flowing;
 pub use jobs::{
     AdoptArguments, DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting,
     JobOptions, Placement, RestartArguments, RunArguments, THEN_EXIT,
@@ -252,7 +254,9 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   ckptd rm fold
-  ckptd rm --ended --older 7d           what has ended by itself, a week ago or before")]
+  ckptd rm --ended --older 7d           what has ended by itself, a week ago or before
+  ckptd rm --ended --older 30d --all-users
+                                        the same of all users of a cluster, for operators")]
     Rm(RmArguments),
     /// Print what a job has written, while it runs or after its end.
     ///

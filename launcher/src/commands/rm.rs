@@ -14,7 +14,8 @@ use std::time::Duration;
 
 pub fn perform(context: &Context, arguments: &RmArguments) -> Result<(), Failure> {
     if arguments.ended {
-        return remove_ended(context, arguments.older.unwrap_or_default());
+        let whose = if arguments.all_users { Whose::All } else { Whose::Own };
+        return remove_ended(context, arguments.older.unwrap_or_default(), whose);
     }
     of_names(context, &arguments.jobs)
 }
@@ -36,8 +37,17 @@ pub fn of_names(context: &Context, wanted: &[String]) -> Result<(), Failure> {
     jobs.iter().try_for_each(remove)
 }
 
-/// Forgets those jobs of the user's that have ended by themselves and so long ago, and tells which.
-fn remove_ended(context: &Context, older: Duration) -> Result<(), Failure> {
+/// Whose jobs are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The caller's.
+    Own,
+    /// Those of all users, as far as the coordinator lists them.
+    All,
+}
+
+/// Forgets those jobs that have ended by themselves and so long ago, and tells which.
+fn remove_ended(context: &Context, older: Duration, whose: Whose) -> Result<(), Failure> {
     let before =
         text::now_ms().saturating_sub(u64::try_from(older.as_millis()).unwrap_or(u64::MAX));
     if let Some(cluster) = context.cluster()? {
@@ -51,17 +61,26 @@ fn remove_ended(context: &Context, older: Duration) -> Result<(), Failure> {
             let status = job.pointer("/end/status").cloned().unwrap_or_default();
             let is_meant = text("state") == Some("ended")
                 && is_by_itself(protocol::json::of_value(&status).ok())
-                && text("user") == Some(own.as_str())
+                && (whose == Whose::All || text("user") == Some(own.as_str()))
                 && ended.is_some_and(|at| at <= before);
             if let (true, Some(id)) = (is_meant, text("id")) {
                 let name = text("name").unwrap_or(id);
+                let name = match (whose, text("user")) {
+                    (Whose::All, Some(user)) => format!("{name} of {user}"),
+                    _ => name.to_owned(),
+                };
                 match clustered::remove(&cluster, id) {
                     Ok(()) => print(&format!("{name}\n"))?,
-                    Err(failure) => refused.push(tell_and_go_on(name, &failure)),
+                    Err(failure) => refused.push(tell_and_go_on(&name, &failure)),
                 }
             }
         }
         return end(&refused);
+    }
+    if whose == Whose::All {
+        return Err(Failure::Usage(
+            "wrong usage: --all-users is for operators of a cluster, and there is none here".into(),
+        ));
     }
     let complain = |error| eprintln!("ckptd: warning: failed to {error}");
     let mut refused = Vec::new();

@@ -113,12 +113,17 @@ fn separate(
 ) {
     let Some(launcher) = launcher else {
         if sharing != Sharing::Nodes {
-            mpi::separate_within(environment);
+            let caution = mpi::separate_within(environment);
+            tell(caution.as_slice(), arguments);
         }
         return;
     };
     let reach = mpi::Reach::Cluster;
     let cautions = mpi::separate(launcher, reach, sharing, &arguments.command, environment);
+    tell(&cautions, arguments);
+}
+
+fn tell(cautions: &[String], arguments: &RunArguments) {
     for text in cautions.iter().filter(|_| !arguments.options.quiet) {
         eprintln!("ckptd: {text}");
     }

@@ -1,12 +1,14 @@
 //! Settings of a user's own for what lies between ranks, with which they can't be separated or not be checkpointed.
 
 use super::{RunTime, Setting};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
 /// Settings that choose what lies between ranks.
 const TRANSPORTS: [&str; 5] =
     ["OMPI_MCA_pml", "OMPI_MCA_btl", "UCX_TLS", "MPIR_CVAR_NOLOCAL", "FI_PROVIDER"];
+/// Those of them that choose the network.
+const OF_NETWORKS: [&str; 3] = ["OMPI_MCA_pml", "FI_PROVIDER", PROVIDER_OF_INTEL.0];
 /// What goes before FI_PROVIDER with Intel MPI.
 const PROVIDER_OF_INTEL: Setting = ("I_MPI_OFI_PROVIDER", "tcp");
 /// How Open MPI's variables begin; its options leave that out.
@@ -29,9 +31,18 @@ pub fn other_than(
             Some(own) => own.clone(),
             None => by_variable()?.1.to_string_lossy().into_owned(),
         };
-        (own != value).then(|| (name.to_owned(), own))
+        (!are_alike(&own, value)).then(|| (name.to_owned(), own))
     });
     own.collect()
+}
+
+/// Whether two settings choose the same: lists in any order; a provider of libfabric with what it is layered by.
+fn are_alike(one: &str, other: &str) -> bool {
+    let parts = |text: &str| -> BTreeSet<String> {
+        let parts = text.split([',', ';']).filter(|part| *part != "ofi_rxm");
+        parts.map(str::to_owned).collect()
+    };
+    parts(one) == parts(other)
 }
 
 /// What the user should know about them.
@@ -41,6 +52,18 @@ pub fn warning(own: &BTreeMap<String, String>) -> Option<String> {
         format!(
             "your {}: ranks that have shared memory or a network's device between them move together, or can't be \
              checkpointed ('ckptd doctor --mpi' tells what ckptd would set)",
+            listed.join(", ")
+        )
+    })
+}
+
+/// The same where ranks may have memory in common: about those by which they may have a network's device open.
+pub fn with_devices(mut own: BTreeMap<String, String>) -> Option<String> {
+    own.retain(|name, _| OF_NETWORKS.contains(&name.as_str()));
+    let listed: Vec<String> = own.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    (!listed.is_empty()).then(|| {
+        format!(
+            "your {}: ranks that have a network's device open can't be checkpointed",
             listed.join(", ")
         )
     })
@@ -80,6 +103,13 @@ mod tests {
         assert_eq!(own(RunTime::Mpich, &plain, &set), ["UCX_TLS=rc"]);
         let options = ["mpirun", "--mca", "pml", "ucx", "-mca", "btl", "self,tcp", "sh"];
         assert_eq!(own(RunTime::OpenMpi5, &options, &set), ["OMPI_MCA_pml=ucx"]);
+        let alike = ["mpirun", "--mca", "btl", "tcp,self"];
+        assert!(own(RunTime::OpenMpi4, &alike, &[("FI_PROVIDER", "tcp;ofi_rxm")]).is_empty());
+        assert!(own(RunTime::Mpich, &plain, &[("FI_PROVIDER", "tcp;ofi_rxm")]).is_empty());
+        let listed =
+            |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        assert!(with_devices(listed("OMPI_MCA_pml", "ucx")).is_some());
+        assert_eq!(with_devices(listed("OMPI_MCA_btl", "self,vader")), None);
         let intel = [("I_MPI_OFI_PROVIDER", "psm3"), ("FI_PROVIDER", "tcp")];
         assert_eq!(own(RunTime::IntelMpi, &plain, &intel), ["I_MPI_OFI_PROVIDER=psm3"]);
     }

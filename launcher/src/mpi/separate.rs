@@ -2,6 +2,7 @@
 
 use super::version::{release, release_text};
 use super::{Found, RunTime, Sharing, own};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -45,8 +46,11 @@ pub fn separate(
     let is_alone = reach != Reach::Cluster;
     if sharing == Sharing::Nodes || (is_alone && !profile.alone) {
         if reach != (Reach::Machine { has_devices: false }) {
-            let settings = profile.without_devices.iter();
-            set(settings.map(|(name, value)| (*name, value.into())), environment);
+            let settings = || profile.without_devices.iter().copied();
+            let of_user = own::other_than(found.run_time, settings(), command, environment);
+            set(settings().map(|(name, value)| (name, value.into())), environment);
+            // A list of btls that are left out is not that of one who names those that he wants.
+            return own::with_devices(of_user).into_iter().collect();
         }
         return Vec::new();
     }
@@ -57,11 +61,15 @@ pub fn separate(
 }
 
 /// The same for what is no launcher but may call one, of whichever run time, on a cluster.
-pub fn separate_within(environment: &mut Vec<(OsString, OsString)>) {
+/// What the user should know about it.
+pub fn separate_within(environment: &mut Vec<(OsString, OsString)>) -> Option<String> {
+    let mut of_user = BTreeMap::new();
     for run_time in RunTime::ALL {
-        let separable = run_time.profile().separable.iter();
-        set(separable.map(|(name, value)| (*name, value.into())), environment);
+        let separable = || run_time.profile().separable.iter().copied();
+        of_user.extend(own::other_than(run_time, separable(), &[], environment));
+        set(separable().map(|(name, value)| (name, value.into())), environment);
     }
+    own::warning(&of_user)
 }
 
 /// Adds variables that are not set yet; whether there were any.

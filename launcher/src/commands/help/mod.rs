@@ -19,6 +19,12 @@ use topics::{TOPICS, Topic};
 /// The widest text that is made, in letters.
 const WIDEST: usize = 100;
 
+/// Whether there is a topic of that name.
+#[cfg(test)]
+pub fn is_topic(name: &str) -> bool {
+    TOPICS.iter().any(|topic| topic.name == name)
+}
+
 /// Shows what these words name.
 pub fn perform(words: &[String]) -> Result<(), Failure> {
     if words.is_empty() {

@@ -1,5 +1,6 @@
 //! `ckptd man`: manual pages, made from the definition of the command line.
 
+mod related;
 mod sections;
 
 use crate::cli::Cli;
@@ -64,7 +65,7 @@ fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     man.render_version_section(&mut text)?;
     let mut sections = of_help(&help);
     sections.push(if name == MAIN { sections::all_variables() } else { sections::variables(name) });
-    sections.push(sections::files());
+    sections.push(sections::files(name));
     sections.push(sections::see_also(name));
     sections.sort_by_key(Section::rank);
     for section in &sections {

@@ -1,5 +1,6 @@
 //! Sections of a manual page that are not the command line's: what stands behind a command's help, its environment, its files.
 
+use super::related;
 use roff::{Roff, bold, roman};
 use std::io::{self, Write};
 
@@ -155,29 +156,32 @@ fn plain(text: &str) -> String {
     (out + rest).replace('`', "")
 }
 
-/// Files.
-pub fn files() -> Section {
-    let of = |name: &str, about: &str| Block::Item(name.to_owned(), about.to_owned());
-    let blocks = vec![
-        of("~/.local/state/ckptd", "Jobs, their checkpoints and logs, of a user."),
-        of("/var/lib/ckptd", "Those of coordinator and agent as services of the machine."),
-        of("/run/ckptd/agent.sock", "Where the agent for all users of the machine listens."),
-        of("/etc/ckptd.toml", "Options for the whole machine."),
-        of("~/.config/ckptd.toml", "Options of a user."),
-    ];
-    Section { heading: "FILES", blocks }
+/// Files of a command, by the name of its page.
+pub fn files(name: &str) -> Section {
+    let of = |(name, about): (&str, &str)| Block::Item(name.to_owned(), about.to_owned());
+    Section { heading: "FILES", blocks: related::files(name).into_iter().map(of).collect() }
 }
 
-/// Other pages.
+/// Other pages, and topics of the guide.
 pub fn see_also(name: &str) -> Section {
-    let mut pages = vec!["ckptd(1)".to_owned(), "ckptd-help(1)".to_owned()];
+    let mut pages = vec!["ckptd".to_owned(), "ckptd-help".to_owned()];
     if let Some((above, _)) = name.strip_prefix("ckptd-").and_then(|inner| inner.split_once('-')) {
-        pages.insert(1, format!("ckptd-{above}(1)"));
+        pages.insert(1, format!("ckptd-{above}"));
     }
-    pages.retain(|page| *page != format!("{name}(1)"));
-    let topics = "'ckptd help' lists topics of the guide.";
-    let blocks = vec![Block::Text(pages.join(", ")), Block::Text(topics.to_owned())];
-    Section { heading: "SEE ALSO", blocks }
+    for other in related::pages(name) {
+        if !pages.contains(&other) {
+            pages.push(other);
+        }
+    }
+    let pages = pages.iter().filter(|page| *page != name).map(|page| format!("{page}(1)"));
+    let topics: Vec<String> =
+        related::topics(name).iter().map(|topic| format!("'ckptd help {topic}'")).collect();
+    let topics = match topics.is_empty() {
+        true => "'ckptd help' lists topics of the guide.".to_owned(),
+        false => format!("In the guide: {}.", topics.join(", ")),
+    };
+    let pages = pages.collect::<Vec<_>>().join(", ");
+    Section { heading: "SEE ALSO", blocks: vec![Block::Text(pages), Block::Text(topics)] }
 }
 
 #[cfg(test)]

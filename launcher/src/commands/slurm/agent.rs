@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, Read};
 /// What an agent says when Slurm has sent SIGTERM, whatever is logged.
 pub const ALLOCATION_ENDS: &str = "SIGTERM: Slurm is about to end the allocation";
 /// What it says when Slurm has sent the signal that users ask for, without sending it to the script alone.
-pub const SIGNALLED: &str = "SIGUSR1: Slurm has sent it to all of the allocation";
+pub const SIGNALLED: &str = "a signal: Slurm has sent it to all of the allocation";
 /// The longest token that is read, in bytes.
 const MAX_TOKEN: u64 = 64 * 1024;
 

@@ -52,7 +52,7 @@ pub fn run_from(
     let word = notice.finish(if has_failed { ON_ITS_WAY } else { Duration::ZERO });
     // What is on its way there is older than what comes now.
     drop(beside);
-    // Programs may catch SIGUSR1 for something else, and end well soon after.
+    // Programs may catch a signal for something else, and end well soon after.
     let ended_well = |word: &Word| word.sent == Sent::Signal && matches!(status, Ok(0));
     if let Some(Word { kept, .. }) = word.filter(|word| word.is_recent() && !ended_well(word)) {
         if let Err(error) = kept {

@@ -6,10 +6,6 @@ use protocol::cluster::host_label;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// Set where somebody has asked for tasks, or for the processors of each (sbatch(1)).
-const ASKED_FOR: [&str; 4] =
-    ["SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_SOCKET", "SLURM_CPUS_PER_TASK"];
-
 /// Nodes that Slurm has given to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
@@ -42,18 +38,26 @@ impl Allocation {
         let (Some(job), Some(nodes)) = (variable("SLURM_JOB_ID"), nodes) else {
             return Err(failed("there is none: call this in a script of sbatch, or in salloc"));
         };
-        if variable("SLURM_HET_SIZE").is_some_and(|size| size != "1") {
+        // What a job that has submitted this one had in its environment is here, too: the record tells what is this one's own.
+        let record = shown(&job);
+        if variable("SLURM_HET_SIZE").is_some() && field(&record, "HetJobId").is_some() {
             return Err(failed(
                 "it is one of several components, which can't be one cluster: ask for nodes without ':'",
             ));
         }
         let array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
         let task = array.map(|(array, task)| format!("{array}_{task}"));
+        let task = task.map(|task| (shown(&task), task));
+        let own = task.filter(|(record, _)| field(record, "JobId") == Some(&job));
+        let (record, task) = match own {
+            Some((record, task)) => (record, Some(task)),
+            None => (record, None),
+        };
         let names = expand(&nodes)?;
         members_of(&names)?;
         let tasks = Tasks {
             counts: variable("SLURM_TASKS_PER_NODE"),
-            are_asked_for: ASKED_FOR.iter().any(|name| variable(name).is_some()),
+            are_asked_for: asks_for_tasks(&record),
         };
         let processors = variable("SLURM_JOB_CPUS_PER_NODE");
         let slots = slots(&tasks, processors.as_deref(), names.len())?;
@@ -70,12 +74,7 @@ impl Allocation {
     /// Whether Slurm still has it run: what is cancelled or has come to its time limit does not. Where Slurm does not tell, it
     /// does not.
     pub fn is_running(&self) -> bool {
-        let show = ["--oneliner", "show", "job", self.id()];
-        let told = Command::new("scontrol").args(show).output();
-        told.is_ok_and(|told| {
-            let text = String::from_utf8_lossy(&told.stdout);
-            text.split_whitespace().any(|word| word == "JobState=RUNNING")
-        })
+        shown(self.id()).split_whitespace().any(|word| word == "JobState=RUNNING")
     }
 
     /// What its nodes are called in the cluster.
@@ -97,6 +96,26 @@ fn members_of(names: &[String]) -> Result<BTreeMap<String, &str>, Failure> {
         }
     }
     Ok(members)
+}
+
+/// What scontrol tells of a job, in a line for each task; nothing where it can't.
+fn shown(job: &str) -> String {
+    let told = Command::new("scontrol").args(["--oneliner", "show", "job", job]).output();
+    told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default()
+}
+
+/// A field of it, such as `JobId=7`.
+fn field<'r>(record: &'r str, name: &str) -> Option<&'r str> {
+    record.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Whether somebody has asked for tasks on each node, or for several processors for each.
+fn asks_for_tasks(record: &str) -> bool {
+    let number = |name| {
+        let text = field(record, name).unwrap_or_default();
+        text.split(':').next().and_then(|text| text.parse::<u32>().ok()).unwrap_or_default()
+    };
+    number("NtasksPerN:B:S:C") > 0 || number("CPUs/Task") > 1
 }
 
 fn failed(cause: impl std::fmt::Display) -> Failure {
@@ -176,6 +195,19 @@ mod tests {
         assert_eq!(of(Some("2(x3)"), None), None, "of another number of nodes");
         let hybrid = with(Some("1(x2)"), true, Some("8(x2)"));
         assert_eq!(hybrid, Some(vec![1, 1]), "a task of eight processors");
+    }
+
+    #[test]
+    fn a_record_tells_what_was_asked_for() {
+        let of = |processors: u32, each: u32| {
+            format!(
+                "JobId=77 NumTasks=3 CPUs/Task={processors} NtasksPerN:B:S:C={each}:0:*:* CoreSpec=*"
+            )
+        };
+        assert!(!asks_for_tasks(&of(1, 0)) && !asks_for_tasks(""));
+        assert!(asks_for_tasks(&of(4, 0)) && asks_for_tasks(&of(1, 1)));
+        assert_eq!(field(&of(1, 0), "JobId"), Some("77"));
+        assert_eq!(field(&of(1, 0), "HetJobId"), None);
     }
 
     #[test]

@@ -39,8 +39,8 @@ const OF_THE_ALLOCATION: [&str; 7] = [
     "SLURM_WORKING_CLUSTER",
     "SLURMD_NODENAME",
 ];
-/// The same, by how they begin.
-const OF_ALLOCATIONS: [&str; 2] = ["SLURM_CONF", "SLURM_JOB_"];
+/// The same, by how they begin: also what a site's plugins have told the job.
+const OF_ALLOCATIONS: [&str; 3] = ["SLURM_CONF", "SLURM_JOB_", "SLURM_SPANK_"];
 /// How srun tells that a task has ended with a failure.
 const AN_END: &str = "Exited with exit code";
 /// How long the step of the agents has to say nothing more, once one has ended: srun may tell of an end before it passes on

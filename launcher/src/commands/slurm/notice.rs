@@ -26,7 +26,9 @@ const EARLIER_MS: u64 = 3000;
 
 /// So long after it, in milliseconds, a job ends because of it. One that has caught it and runs on for longer is its own
 /// master.
-const LASTS_MS: u64 = 600_000;
+const TERMINATION_LASTS_MS: u64 = 600_000;
+/// The same of a signal that may have meant something else: who does not catch it ends at once.
+const SIGNAL_LASTS_MS: u64 = 60_000;
 
 /// A watch for that word. It comes to all processes of the job, too, which end at it unless they catch it.
 pub struct Notice {
@@ -39,7 +41,7 @@ pub struct Notice {
 pub enum Sent {
     /// SIGTERM: the allocation ends.
     Termination,
-    /// SIGUSR1, as somebody has asked for: perhaps for something else than an end.
+    /// Another one that somebody has asked for: perhaps for something else than an end.
     Signal,
 }
 
@@ -56,13 +58,16 @@ pub struct Word {
 impl Word {
     /// Whether a job that ends now does so because of it.
     pub fn is_recent(&self) -> bool {
-        wall_ms().saturating_sub(self.at_ms) < LASTS_MS
+        let lasts_ms = match self.sent {
+            Sent::Termination => TERMINATION_LASTS_MS,
+            Sent::Signal => SIGNAL_LASTS_MS,
+        };
+        wall_ms().saturating_sub(self.at_ms) < lasts_ms
     }
 
-    fn follow(&mut self, sent: Sent) {
-        if sent == Sent::Termination {
-            self.sent = sent;
-        }
+    /// Whether another one that comes now means the same end. The end of the allocation after some signal does not.
+    fn means(&self, sent: Sent) -> bool {
+        self.is_recent() && !(sent == Sent::Termination && self.sent == Sent::Signal)
     }
 }
 
@@ -119,13 +124,18 @@ impl Seen {
             // It is there before the watch; what can't be read now may be read the next time.
             let comes = read_word(log, &mut from).unwrap_or(None);
             match (comes, &mut word) {
-                (Some(sent), Some(word)) if word.is_recent() => word.follow(sent),
-                (Some(sent), _) => {
+                (Some(sent), before) if !before.as_ref().is_some_and(|word| word.means(sent)) => {
                     self.has_word.store(true, Ordering::Release);
                     let at_ms = wall_ms();
-                    word = Some(Word { sent, at_ms, kept: keep(at_ms) });
+                    let kept = keep(at_ms);
+                    // What was kept before stays where nothing newer can be.
+                    let kept = match before.take().map(|word| word.kept) {
+                        Some(Ok(())) if kept.is_err() => Ok(()),
+                        _ => kept,
+                    };
+                    word = Some(Word { sent, at_ms, kept });
                 }
-                (None, _) => {}
+                _ => {}
             }
             if is_over {
                 return word;

@@ -144,6 +144,9 @@ fn times(ckptd: &Ckptd, log: &str) -> Result<(), Failure> {
     let refused = ckptd.ckptd(2, &["logs", "--rank", "0", "told"])?;
     let says = refused.stderr.contains("'mpirun --tag-output'");
     check(refused.status == 125 && says, || format!("{refused:?}"))?;
-    let gone = ckptd.ckptd(2, &["rm", "--ended"])?;
-    check(gone.stdout == "told\napart\n" && gone.status == 0, || format!("{gone:?}"))
+    let none = ckptd.ckptd(2, &["rm", "--ended", "--older", "1h", "--all-users"])?;
+    check(none.status == 0 && none.stdout.is_empty(), || format!("{none:?}"))?;
+    let gone = ckptd.ckptd(2, &["rm", "--ended", "--all-users"])?;
+    let right = gone.stdout == "told of root\napart of root\n" && gone.status == 0;
+    check(right, || format!("{gone:?}"))
 }

@@ -35,7 +35,7 @@ const LEFT: &str = "/mnt/home/pictures";
 fn is_there(name: &str) -> bool {
     let found = Command::new("chromedriver").arg("--version").output().is_ok();
     if !found {
-        eprintln!("{name} is left out: there is no chromedriver; tests/install installs it");
+        println!("    skipped: {name}: there is no chromedriver; tests/install installs it");
     }
     found
 }

@@ -57,7 +57,7 @@ impl Stage {
             // The demonstration needs Open MPI only.
             let version = std::process::Command::new(compiler).arg("--version").output();
             if compiler != "mpicc.openmpi" && version.is_err() {
-                eprintln!("{name} is left out: there is no {compiler}; tests/install installs it");
+                println!("    skipped: {name}: there is no {compiler}; tests/install installs it");
                 continue;
             }
             let program = workspace.programs.join(name);
