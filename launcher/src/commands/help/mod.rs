@@ -9,7 +9,7 @@ mod render;
 mod topics;
 
 use super::print;
-use crate::cli::Cli;
+use crate::cli::{Cli, flowing};
 use crate::failure::Failure;
 use crate::nearest::nearest;
 use clap::{Command, CommandFactory};
@@ -39,7 +39,7 @@ pub fn perform(words: &[String]) -> Result<(), Failure> {
 
 /// The commands, and the topics behind them.
 fn all() -> String {
-    let mut text = Cli::command().render_long_help().to_string();
+    let mut text = flowing(Cli::command()).render_long_help().to_string();
     text.push_str("\nTopics, for 'ckptd help TOPIC':\n");
     for topic in TOPICS {
         // Writing to a String never fails.
@@ -57,7 +57,7 @@ struct Shown {
 
 impl Shown {
     fn of(words: &[String]) -> Result<Self, Failure> {
-        let mut root = Cli::command();
+        let mut root = flowing(Cli::command());
         root.build();
         let found = words.iter().try_fold(&root, |command, word| command.find_subcommand(word));
         let command = found.cloned().map(|mut command| command.render_long_help().to_string());
