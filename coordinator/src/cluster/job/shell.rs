@@ -139,12 +139,15 @@ impl Job {
     }
 
     /// Where a node is to live that is drained; or that is gone and that the job counts on: it was there when the job
-    /// began, or the job went back to a time when it had not started anything there yet.
+    /// began, or the job went back to a time when it had not started anything there yet. One that was never a member here
+    /// is counted on where the job has come from another cluster, in which it had something there.
     fn machine_for_lost(&self, shared: &Shared, logical_node: &NodeName) -> Option<NodeName> {
-        let member = shared.members.get(logical_node)?;
-        let was_there = member.heard.unix_ms >= self.ledger.created_at_ms;
         let known = self.ledger.addresses.contains_key(logical_node);
-        if !member.drained && !was_there && !known && self.ledger.checkpoint.is_none() {
+        let is_counted_on = shared.members.get(logical_node).map_or(known, |member| {
+            let was_there = member.heard.unix_ms >= self.ledger.created_at_ms;
+            member.drained || was_there || known || self.ledger.checkpoint.is_some()
+        });
+        if !is_counted_on {
             return None;
         }
         let load = |node: &NodeName| self.live.present_on(node).count();
