@@ -19,17 +19,17 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The job's exit status.
 pub fn perform(context: &Context, wanted: &str) -> Result<u8, Failure> {
     let what = format!("attach {wanted}");
-    let (host, job) = match context.target(wanted)? {
-        Target::Cluster(cluster) => (cluster.host(), wanted.to_owned()),
+    let (host, job, own) = match context.target(wanted)? {
+        Target::Cluster(cluster) => (cluster.host(), wanted.to_owned(), None),
         Target::Own(job) if job.is_running()? => {
             refuse_stopped(&job, &what)?;
-            (Host::Launcher(socket(job.path())), job.id().to_owned())
+            (Host::Launcher(socket(job.path())), job.id().to_owned(), Some(job))
         }
         Target::Own(job) => return away(context, &job, what),
     };
-    foreground::run(Foreground {
+    let shown = foreground::run(Foreground {
         host,
-        what,
+        what: what.clone(),
         ask: Ask::Attach { job, window: session::window(), shown: None },
         input: InputFrom::Terminal,
         loud: is_loud(&JobOptions::default()),
@@ -39,7 +39,19 @@ pub fn perform(context: &Context, wanted: &str) -> Result<u8, Failure> {
         held: Held::default(),
         hooks: None,
         output: None,
-    })
+    });
+    match (shown, own) {
+        // Its launcher may be gone, with the job, before it has told everybody.
+        (Err(failure), Some(job)) if !failure.is_broken_pipe() && has_ended(&job) => {
+            away(context, &job, what)
+        }
+        (shown, _) => shown,
+    }
+}
+
+fn has_ended(job: &JobFolder) -> bool {
+    let end = jobs::load(job).ok().and_then(|record| record.end().and_then(|end| end.status));
+    end.is_some()
 }
 
 /// As one who was away when the job ended: the status, and where to read the rest.
