@@ -117,7 +117,12 @@ pub fn main_with(start_agent: agent::StartAgent) -> ExitCode {
 /// told.
 fn parse() -> Result<cli::Cli, u8> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let definition = cli::flowing(cli::Cli::command());
+    let definition = cli::Cli::command();
+    // Nothing else shows paragraphs.
+    let definition = match arguments.iter().any(|word| word == "--help") {
+        true => cli::flowing(definition),
+        false => definition,
+    };
     #[cfg(feature = "configuration")]
     let arguments = configuration::apply(&definition, arguments).map_err(|error| {
         eprintln!("ckptd: {error}");

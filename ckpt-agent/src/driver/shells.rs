@@ -13,12 +13,10 @@ use protocol::transport::{Place, PlaceLimits, Places, bind};
 use super::report::{Report, Reports};
 use super::shell_call::{Caller, ReplyTo, SOCKET, ShellRequest};
 use ckpt_engine::job_init::Channel;
-use ckpt_engine::proc::parent;
+use ckpt_engine::proc::ancestors;
 
 /// Calls at a time, each a thread for as long as it takes to say what it wants.
 const CALLS: PlaceLimits = PlaceLimits { all: 1024, each: 512, kept: 0 };
-/// More generations than any job has.
-const MOST_ANCESTORS: u32 = 10_000;
 /// How long a caller may take to say what it wants.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 
@@ -81,17 +79,6 @@ pub fn is_inside(pid: i32, init: i32) -> bool {
     if inside.is_none() || inside != namespace(&init.to_string()) {
         return false;
     }
-    inside != namespace("self") || descends(pid, init)
-}
-
-/// Orphans of an instance are its init's children.
-fn descends(mut pid: i32, init: i32) -> bool {
-    for _ in 0..MOST_ANCESTORS {
-        match parent(pid) {
-            Some(found) if found == init => return true,
-            Some(found) if found > 1 => pid = found,
-            _ => return false,
-        }
-    }
-    false
+    // Orphans of an instance are its init's children.
+    inside != namespace("self") || ancestors(pid).any(|above| above == init)
 }

@@ -5,16 +5,18 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Body;
 
+/// The body of a request.
+pub trait Sent: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> {}
+
+impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>> Sent for B {}
+
 /// The pairs of a body.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Form(Vec<(String, String)>);
 
 impl Form {
     /// Reads them; None: there are too many, they come too slowly, or they are none.
-    pub async fn read<B: Body<Data = Bytes>>(body: B) -> Option<Self>
-    where
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub async fn read(body: impl Sent) -> Option<Self> {
         let whole = Limited::new(body, limits::FORM).collect();
         let whole = tokio::time::timeout(limits::IDLE, whole).await.ok()?.ok()?;
         let text = String::from_utf8(whole.to_bytes().to_vec()).ok()?;

@@ -8,9 +8,8 @@
 //! is a fast one. The page looks whether the file is another one at each request: what is taken back counts at once, also for the
 //! browsers that were let in by it.
 
-use crate::hexadecimal::hexadecimal;
 use crate::limits::{LONGEST_NAME, TOKENS as MOST};
-use crate::own_file::{TokenError, read_own};
+use crate::own_file::{TokenError, random_secret, read_own};
 use crate::role::{Role, Sight};
 use blake3::Hash;
 use nix::fcntl::{Flock, FlockArg};
@@ -25,8 +24,6 @@ use std::sync::{Mutex, PoisonError};
 pub const FILE: &str = "page-tokens.json";
 /// What a token begins with: those who look for secrets in the wrong places know it by that.
 pub const PREFIX: &str = "ckptdp1_";
-/// Random bytes of a token.
-const LENGTH: usize = 32;
 /// The longest file, in bytes: [`MOST`] of the longest ones.
 const LONGEST: u64 = 256 * 1024;
 /// The form of the file.
@@ -98,9 +95,7 @@ pub fn add(state: &Path, wanted: Wanted) -> Result<String, TokenError> {
     if tokens.len() >= MOST {
         return Err(TokenError::TooMany);
     }
-    let mut bytes = [0; LENGTH];
-    protocol::transport::random(&mut bytes).map_err(|_| TokenError::NoRandomness)?;
-    let token = format!("{PREFIX}{}", hexadecimal(&bytes));
+    let token = format!("{PREFIX}{}", random_secret()?);
     let Wanted { name, role, user, valid_ms } = wanted;
     let made_ms = protocol::clock::wall_ms();
     let until_ms = valid_ms.map(|valid| made_ms.saturating_add(valid));

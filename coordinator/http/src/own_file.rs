@@ -1,5 +1,6 @@
 //! Files of secrets, which are their owner's alone, and what is wrong with them.
 
+use crate::hexadecimal::hexadecimal;
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -62,6 +63,16 @@ pub enum TokenError {
     /// There are as many as there may be.
     #[error("make a token: there are {most} already; 'ckptd page --remove NAME' takes one back", most = crate::limits::TOKENS)]
     TooMany,
+}
+
+/// Random bytes of a secret.
+pub(crate) const SECRET: usize = 32;
+
+/// A new secret, in hexadecimal.
+pub(crate) fn random_secret() -> Result<String, TokenError> {
+    let mut bytes = [0; SECRET];
+    protocol::transport::random(&mut bytes).map_err(|_| TokenError::NoRandomness)?;
+    Ok(hexadecimal(&bytes))
 }
 
 /// The first bytes of a file, if it is its owner's alone.

@@ -13,7 +13,7 @@
 //!
 //! and what the page is made of, which is no secret.
 
-use crate::form::{Form, decoded};
+use crate::form::{Form, Sent, decoded};
 use crate::gate::{self, Refusal};
 use crate::limits;
 use crate::metrics;
@@ -26,7 +26,6 @@ use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Body as Content;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
@@ -99,16 +98,12 @@ impl Context {
 }
 
 /// The answer to a request from a machine. `known`: is called if it shows who sends it.
-pub async fn answer<B>(
+pub async fn answer<B: Sent>(
     context: &Arc<Context>,
     from: IpAddr,
     known: impl Fn(),
     request: Request<B>,
-) -> Answer
-where
-    B: Content<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) -> Answer {
     let mut answer = match gate::check(&request, context.tokens.is_remote()) {
         Ok(()) => found(context, from, known, request).await,
         Err(refusal) => refused(refusal),
@@ -123,16 +118,12 @@ where
     answer
 }
 
-async fn found<B>(
+async fn found<B: Sent>(
     context: &Arc<Context>,
     from: IpAddr,
     known: impl Fn(),
     request: Request<B>,
-) -> Answer
-where
-    B: Content<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) -> Answer {
     let (parts, body) = request.into_parts();
     let (path, query) = (parts.uri.path(), parts.uri.query());
     if let Some((kind, content)) = page::asset(path) {

@@ -2,7 +2,7 @@
 //! and when the token is taken back by which it was let in.
 
 use crate::hexadecimal::hexadecimal;
-use crate::own_file::TokenError;
+use crate::own_file::{TokenError, random_secret};
 use crate::role::Role;
 use blake3::Hash;
 use std::collections::VecDeque;
@@ -12,8 +12,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const MOST: usize = 256;
 /// Those of one token: its bearer can't make the others go.
 const MOST_OF_A_TOKEN: usize = 16;
-/// Random bytes of a cookie.
-const LENGTH: usize = 32;
 
 /// By what a browser was let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +32,7 @@ impl Sessions {
     /// # Errors
     /// Where the system has no randomness.
     pub fn begin(&self, by: LetIn) -> Result<String, TokenError> {
-        let mut bytes = [0; LENGTH];
-        protocol::transport::random(&mut bytes).map_err(|_| TokenError::NoRandomness)?;
-        let cookie = hexadecimal(&bytes);
+        let cookie = random_secret()?;
         let mut all = self.all();
         let is_same = |(_, other): &(Hash, LetIn)| matches!(by, LetIn::Grant(_)) && *other == by;
         if all.iter().filter(|session| is_same(session)).count() >= MOST_OF_A_TOKEN {

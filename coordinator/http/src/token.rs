@@ -17,7 +17,7 @@ use crate::grants::Grants;
 use crate::hexadecimal::hexadecimal;
 use crate::login::{self, Logins};
 pub use crate::own_file::TokenError;
-use crate::own_file::read_own;
+use crate::own_file::{SECRET, random_secret, read_own};
 use crate::role::{Role, Sight};
 use crate::sessions::{LetIn, Sessions, hash_of, order_secret};
 use blake3::Hash;
@@ -33,9 +33,6 @@ pub const METRICS_FILE: &str = "metrics.token";
 const ADDRESS_FILE: &str = "http.address";
 /// The longest address of a page with the mark of its serving, in bytes.
 const LONGEST_ADDRESS: u64 = 512;
-
-/// Random bytes of a secret.
-const LENGTH: usize = 32;
 
 /// By what somebody is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +123,7 @@ impl Tokens {
     pub fn open(state: &Path) -> Result<Self, TokenError> {
         let secret = read_or_make(&state.join(FILE))?;
         let metrics = read_or_make(&state.join(METRICS_FILE))?;
-        let serving = random()?;
+        let serving = random_secret()?;
         Ok(Self {
             all: blake3::hash(secret.as_bytes()),
             metrics: blake3::hash(metrics.as_bytes()),
@@ -245,27 +242,21 @@ impl Tokens {
     }
 }
 
-fn random() -> Result<String, TokenError> {
-    let mut bytes = [0; LENGTH];
-    protocol::transport::random(&mut bytes).map_err(|_| TokenError::NoRandomness)?;
-    Ok(hexadecimal(&bytes))
-}
-
 fn read_or_make(path: &Path) -> Result<String, TokenError> {
     let failed = |action| move |source| TokenError::Io { action, path: path.to_owned(), source };
     match read(path) {
         Err(TokenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
         other => return other,
     }
-    let secret = random()?;
+    let secret = random_secret()?;
     protocol::durable::replace(path, format!("{secret}\n").as_bytes()).map_err(failed("make"))?;
     Ok(secret)
 }
 
 fn read(path: &Path) -> Result<String, TokenError> {
-    let text = read_own(path, 2 * LENGTH as u64 + 2)?;
+    let text = read_own(path, 2 * SECRET as u64 + 2)?;
     let secret = text.trim_end();
-    let is_secret = secret.len() == 2 * LENGTH && secret.bytes().all(|c| c.is_ascii_hexdigit());
+    let is_secret = secret.len() == 2 * SECRET && secret.bytes().all(|c| c.is_ascii_hexdigit());
     is_secret.then(|| secret.to_owned()).ok_or_else(|| TokenError::NoToken(path.to_owned()))
 }
 

@@ -8,8 +8,9 @@ use crate::client::launcher::{AskError, ask_beginning, socket};
 use crate::client::resume::ComesBack;
 use crate::failure::Failure;
 use crate::interrupts::Held;
-use crate::jobs::{self, JobFolder};
+use crate::jobs::{self, JobError, JobFolder};
 use crate::session;
+use protocol::agent::ExitKind;
 use protocol::cluster::client::Ask;
 use std::time::Duration;
 
@@ -42,22 +43,24 @@ pub fn perform(context: &Context, wanted: &str) -> Result<u8, Failure> {
     });
     match (shown, own) {
         // Its launcher may be gone, with the job, before it has told everybody.
-        (Err(failure), Some(job)) if !failure.is_broken_pipe() && has_ended(&job) => {
+        (Err(failure), Some(job))
+            if !failure.is_broken_pipe() && matches!(end_of(&job), Ok(Some(_))) =>
+        {
             away(context, &job, what)
         }
         (shown, _) => shown,
     }
 }
 
-fn has_ended(job: &JobFolder) -> bool {
-    let end = jobs::load(job).ok().and_then(|record| record.end().and_then(|end| end.status));
-    end.is_some()
+/// How a job has ended by itself; `None`: it has not, as far as its folder tells.
+fn end_of(job: &JobFolder) -> Result<Option<ExitKind>, JobError> {
+    Ok(jobs::load(job)?.end().and_then(|end| end.status))
 }
 
 /// As one who was away when the job ended: the status, and where to read the rest.
 fn away(context: &Context, job: &JobFolder, what: String) -> Result<u8, Failure> {
     let name = job.name();
-    match jobs::load(job)?.end().and_then(|end| end.status) {
+    match end_of(job)? {
         Some(status) => {
             eprintln!(
                 "ckptd: {name} has ended; what it has written is in its log, {}",

@@ -91,12 +91,7 @@ fn set_daemons(run_time: RunTime, in_slurm: bool, environment: &mut Vec<(OsStrin
     };
     set(told.into_iter(), environment);
     if in_slurm {
-        let fixed = run_time.profile().daemons_not_by_slurm;
-        // A site's module may say so; its daemons would start behind ckptd's back.
-        environment.retain(|(name, value)| {
-            value != "slurm" || !fixed.iter().any(|(fixed, _)| name == fixed)
-        });
-        set_fixed(fixed, environment);
+        set_fixed(run_time.profile().daemons_not_by_slurm, environment);
     }
 }
 
@@ -134,9 +129,12 @@ fn name_default_hosts(hosts: OsString, environment: &mut Vec<(OsString, OsString
     set(std::iter::once(("OMPI_MCA_orte_default_dash_host", hosts)), environment);
 }
 
-/// Newer Slurms tell every hydra of an allocation to start its daemons by srun. That is nothing that the user has set.
+/// Newer Slurms tell every hydra of an allocation to start its daemons by srun, and modules of a site tell Open MPI: they would
+/// start behind ckptd's back. That is nothing that the user has set.
 fn forget_slurm(environment: &mut Vec<(OsString, OsString)>) {
-    const TOLD: [&str; 6] = [
+    const TOLD: [&str; 8] = [
+        "OMPI_MCA_plm",
+        "PRTE_MCA_plm",
         "HYDRA_BOOTSTRAP",
         "HYDRA_LAUNCHER",
         "HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",

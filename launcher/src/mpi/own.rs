@@ -45,28 +45,26 @@ fn are_alike(one: &str, other: &str) -> bool {
     parts(one) == parts(other)
 }
 
+/// Them, as a shell sets them; `None`: there are none.
+pub fn listed(own: &BTreeMap<String, String>) -> Option<String> {
+    let listed: Vec<String> = own.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    (!listed.is_empty()).then(|| listed.join(", "))
+}
+
 /// What the user should know about them.
 pub fn warning(own: &BTreeMap<String, String>) -> Option<String> {
-    let listed: Vec<String> = own.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    (!listed.is_empty()).then(|| {
-        format!(
-            "your {}: ranks that have shared memory or a network's device between them move together, or can't be \
-             checkpointed ('ckptd doctor --mpi' tells what ckptd would set)",
-            listed.join(", ")
-        )
-    })
+    let listed = listed(own)?;
+    Some(format!(
+        "your {listed}: ranks that have shared memory or a network's device between them move together, or can't be \
+         checkpointed ('ckptd doctor --mpi' tells what ckptd would set)"
+    ))
 }
 
 /// The same where ranks may have memory in common: about those by which they may have a network's device open.
 pub fn with_devices(mut own: BTreeMap<String, String>) -> Option<String> {
     own.retain(|name, _| OF_NETWORKS.contains(&name.as_str()));
-    let listed: Vec<String> = own.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    (!listed.is_empty()).then(|| {
-        format!(
-            "your {}: ranks that have a network's device open can't be checkpointed",
-            listed.join(", ")
-        )
-    })
+    let listed = listed(&own)?;
+    Some(format!("your {listed}: ranks that have a network's device open can't be checkpointed"))
 }
 
 /// Open MPI's options `--mca NAME VALUE`, before the program that is run or behind it: what is meant for the program itself is

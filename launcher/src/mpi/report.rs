@@ -69,13 +69,9 @@ fn known(found: &Found, environment: &[(OsString, OsString)]) -> Known {
     let undone = own::other_than(found.run_time, told, &[], environment);
     let said = own::warning(&undone).into_iter().chain(separate::caution(found));
     let said: Vec<String> = said.collect();
-    let by_user = |usual: &'static str| {
-        let listed: Vec<String> =
-            undone.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        match listed.is_empty() {
-            true => usual.to_owned(),
-            false => format!("what your {} gives, not {usual}", listed.join(", ")),
-        }
+    let by_user = |usual: &'static str| match own::listed(&undone) {
+        None => usual.to_owned(),
+        Some(listed) => format!("what your {listed} gives, not {usual}"),
     };
     Known {
         run_time: profile.name,

@@ -49,7 +49,7 @@ pub fn separate(
             let settings = || profile.without_devices.iter().copied();
             let of_user = own::other_than(found.run_time, settings(), command, environment);
             set(settings().map(|(name, value)| (name, value.into())), environment);
-            // A list of btls that are left out is not that of one who names those that he wants.
+            // Whatever memory they have in common is meant.
             return own::with_devices(of_user).into_iter().collect();
         }
         return Vec::new();

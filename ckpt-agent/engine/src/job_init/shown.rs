@@ -10,12 +10,10 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 
 use super::super::graph::Pid;
-use super::super::proc::parent;
+use super::super::proc::ancestors;
 
 /// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
 pub const INIT_NAME: &str = "ckptd-init";
-/// More generations than any job has.
-const MOST_ANCESTORS: u32 = 10_000;
 /// More bytes than an init's arguments have: a path (PATH_MAX), and little more.
 const LONGEST: u64 = 8192;
 
@@ -26,14 +24,10 @@ pub fn arguments(calls: Option<&Path>) -> Vec<OsString> {
 
 /// Where the agent is called that runs a process now, as its job's init shows it; `None`: it is in no job that has an agent.
 #[must_use]
-pub fn shown_by_init(mut pid: Pid) -> Option<PathBuf> {
-    for _ in 0..MOST_ANCESTORS {
-        pid = parent(pid).filter(|parent| *parent > 0)?;
-        if let Some(arguments) = arguments_of_init(pid).filter(|_| is_trusted(pid)) {
-            return path_in(&arguments);
-        }
-    }
-    None
+pub fn shown_by_init(pid: Pid) -> Option<PathBuf> {
+    let mut inits =
+        ancestors(pid).filter_map(|pid| arguments_of_init(pid).filter(|_| is_trusted(pid)));
+    path_in(&inits.next()?)
 }
 
 fn arguments_of_init(pid: Pid) -> Option<Vec<u8>> {

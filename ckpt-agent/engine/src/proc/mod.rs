@@ -17,7 +17,7 @@ pub use program::must_be_own;
 pub use root::{namespace_root, root_directory};
 pub use stat::{stat_of, status_of};
 pub use walk::{
-    Threads, all_processes, children, descendants, descriptor_numbers, inner_number, is_ended,
-    is_ending, is_executing, is_io_worker, is_killed, job_number, name_of, namespaces_of, parent,
-    pending_signals, read_names, read_text, shown_by, start_time, state, thread_numbers,
+    Threads, all_processes, ancestors, children, descendants, descriptor_numbers, inner_number,
+    is_ended, is_ending, is_executing, is_io_worker, is_killed, job_number, name_of, namespaces_of,
+    parent, pending_signals, read_names, read_text, shown_by, start_time, state, thread_numbers,
 };

@@ -223,6 +223,16 @@ pub fn parent(pid: i32) -> Option<i32> {
     Stat::of(pid)?.parent
 }
 
+/// More generations than any job has.
+const MOST_ANCESTORS: usize = 10_000;
+
+/// The parent of a process, the parent of that one, and so on, as far as /proc shows them.
+pub fn ancestors(pid: i32) -> impl Iterator<Item = i32> {
+    // The kernel is 0 there.
+    let above = |pid: &i32| parent(*pid).filter(|parent| *parent > 0);
+    std::iter::successors(above(&pid), above).take(MOST_ANCESTORS)
+}
+
 /// When a process was started, in ticks since the machine's start: with its number, no later process is taken for it.
 /// `None`: it has ended and was waited for, or hides.
 pub fn start_time(pid: i32) -> Option<u64> {

@@ -39,20 +39,16 @@ impl Allocation {
             return Err(failed("there is none: call this in a script of sbatch, or in salloc"));
         };
         // What a job that has submitted this one had in its environment is here, too: the record tells what is this one's own.
-        let record = shown(&job);
+        let array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
+        let task = array.map(|(array, task)| format!("{array}_{task}"));
+        let task = task.map(|task| (shown(&task), Some(task)));
+        let task = task.filter(|(record, _)| field(record, "JobId") == Some(&job));
+        let (record, task) = task.unwrap_or_else(|| (shown(&job), None));
         if variable("SLURM_HET_SIZE").is_some() && field(&record, "HetJobId").is_some() {
             return Err(failed(
                 "it is one of several components, which can't be one cluster: ask for nodes without ':'",
             ));
         }
-        let array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
-        let task = array.map(|(array, task)| format!("{array}_{task}"));
-        let task = task.map(|task| (shown(&task), task));
-        let own = task.filter(|(record, _)| field(record, "JobId") == Some(&job));
-        let (record, task) = match own {
-            Some((record, task)) => (record, Some(task)),
-            None => (record, None),
-        };
         let names = expand(&nodes)?;
         members_of(&names)?;
         let tasks = Tasks {

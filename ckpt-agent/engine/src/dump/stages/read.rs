@@ -97,9 +97,9 @@ impl Quiesced {
             process.ignores_traps = statuses.first().is_some_and(process::ignores_traps);
             leave_vdso(process, vdso)?;
         }
-        for place in 0..processes.len() {
+        let owners = self.owners_of_memory(processes);
+        for (place, owner) in owners.iter().copied().enumerate() {
             // What is mapped for it is the memory of all that share it.
-            let owner = self.owner_of_memory(processes, place);
             let mut mappings = std::mem::take(&mut mapped[owner].mappings);
             let Seen { vdso, statuses, .. } = &mapped[place];
             let entry_point = vdso.kernel_entry()?;
@@ -133,12 +133,12 @@ impl Quiesced {
         let snapshot_processes = self.copy_processes(processes, &readings)?;
         let of_job = self.frozen.of_job(&self.nodes);
         let mut dumps = Vec::with_capacity(processes.len());
-        let shown_by = self.shown_by(processes, &snapshot_processes);
+        let shown_by = Self::shown_by(processes, &owners, &snapshot_processes);
         // What a process was made, the others that have its memory were, too.
-        let is_hidden =
-            |place| processes[self.owner_of_memory(processes, place)].made_dumpable.is_some();
-        for place in (0..processes.len()).filter(|place| is_hidden(*place)) {
-            readings[place].inside.dumpable = 0;
+        for (reading, owner) in readings.iter_mut().zip(&owners) {
+            if processes[*owner].made_dumpable.is_some() {
+                reading.inside.dumpable = 0;
+            }
         }
         for ((process, reading), shown_by) in processes.iter_mut().zip(readings).zip(shown_by) {
             dumps.push(self.finish_process(process, reading, shown_by, page, &of_job)?);

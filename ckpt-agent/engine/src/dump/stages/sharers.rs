@@ -13,8 +13,12 @@ impl Quiesced {
         self.sharing.iter().any(|one| one.memory && Some(one.pid) == pid)
     }
 
-    /// The place of the process whose image has the memory of the one at a place.
-    pub(super) fn owner_of_memory(&self, processes: &[StoppedProcess], place: usize) -> usize {
+    /// Of each process, the place of the one whose image has its memory.
+    pub(super) fn owners_of_memory(&self, processes: &[StoppedProcess]) -> Vec<usize> {
+        (0..processes.len()).map(|place| self.owner_of_memory(processes, place)).collect()
+    }
+
+    fn owner_of_memory(&self, processes: &[StoppedProcess], place: usize) -> usize {
         let mut at = place;
         // Parents come before their children.
         while self.shares_memory(processes[at].host_pid) {
@@ -30,19 +34,17 @@ impl Quiesced {
         at
     }
 
-    /// By which process the memory of each is shown while it is written, as this machine numbers it: each copy is of memory,
-    /// not of a process, and where there are none every process shows its own.
+    /// By which process the memory of each is shown while it is written, as this machine numbers it: each copy is of memory, not of
+    /// a process, and where there are none every process shows its own. `owners`: see [`Self::owners_of_memory`].
     pub(super) fn shown_by(
-        &self,
         processes: &[StoppedProcess],
+        owners: &[usize],
         copies: &[SnapshotProcess],
     ) -> Vec<i32> {
-        let owners: Vec<usize> =
-            (0..processes.len()).map(|place| self.owner_of_memory(processes, place)).collect();
         let own = owners.iter().enumerate().filter(|(place, owner)| place == *owner);
         let copies: BTreeMap<usize, i32> =
             own.zip(copies).map(|((place, _), copy)| (place, copy.host_pid())).collect();
-        let shown = processes.iter().zip(&owners);
+        let shown = processes.iter().zip(owners);
         shown
             .map(|(process, owner)| copies.get(owner).copied().unwrap_or(process.host_pid))
             .collect()
