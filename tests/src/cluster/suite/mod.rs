@@ -36,6 +36,7 @@ mod sealed;
 mod shells;
 mod slurm;
 mod slurm_ends;
+mod slurm_packaged;
 mod slurm_store;
 mod speeds;
 mod stage;
@@ -88,6 +89,7 @@ pub fn all() -> Vec<Case> {
         packaged::CASES,
         slurm::CASES,
         slurm_ends::CASES,
+        slurm_packaged::CASES,
         slurm_store::CASES,
         fallback::CASES,
         damage::CASES,
@@ -178,6 +180,7 @@ pub fn company(name: &str) -> Company {
         dmtcp::CASES,
         slurm::CASES,
         slurm_ends::CASES,
+        slurm_packaged::CASES,
         slurm_store::CASES,
     ];
     if MEASURING.contains(&name) || one_of(&[speeds::CASES]) {

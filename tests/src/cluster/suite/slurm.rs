@@ -7,7 +7,7 @@ use super::open_mpi::{ANSWER, END};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check, packaged};
 use crate::cluster::slurm::{Slurm, USER};
-use crate::cluster::until;
+use crate::cluster::{Background, until};
 use crate::job::Failure;
 
 pub(super) const CASES: &[Case] = &[
@@ -87,7 +87,17 @@ pub(super) struct Batch<'s> {
 
 impl<'s> Batch<'s> {
     pub(super) fn submit(slurm: &'s Slurm, script: &str) -> Result<Self, Failure> {
-        let mut submitted = slurm.begin(0, &["sbatch", "--parsable", script])?;
+        Self::submit_with(slurm, &[], &[script])
+    }
+
+    /// The same, with settings in the environment, and options before the script.
+    pub(super) fn submit_with(
+        slurm: &'s Slurm,
+        environment: &[&str],
+        words: &[&str],
+    ) -> Result<Self, Failure> {
+        let command = [&["env"], environment, &["sbatch", "--parsable"], words].concat();
+        let mut submitted = slurm.begin(0, &command)?;
         let status = submitted.wait(JOB_LIMIT)?;
         let number = submitted.output().trim().to_owned();
         check(status == 0, || format!("sbatch: {}", submitted.errors()))?;
@@ -128,8 +138,7 @@ impl<'s> Batch<'s> {
 
     /// As the command tells it on the first node.
     fn newest_checkpoint(&self) -> Result<Option<u64>, Failure> {
-        let ask = format!("ckptd --dir /tmp/ckptd-slurm-{}-*/node1 status --json", self.number);
-        let mut asked = self.slurm.begin(1, &["sh", "-c", &ask])?;
+        let mut asked = self.ask("status --json")?;
         if asked.wait(LIMIT)? != 0 {
             return Ok(None);
         }
@@ -137,6 +146,29 @@ impl<'s> Batch<'s> {
         let job = if status.is_array() { &status[0] } else { &status };
         let numbers = job["checkpoints"].as_array().into_iter().flatten();
         Ok(numbers.filter_map(|checkpoint| checkpoint["checkpoint"].as_u64()).max())
+    }
+
+    /// A command of ckptd's on its first node, where its agent is.
+    pub(super) fn ask(&self, command: &str) -> Result<Background, Failure> {
+        let ask = format!("ckptd --dir /tmp/ckptd-slurm-{}-*/node1 {command}", self.number);
+        self.slurm.begin(1, &["sh", "-c", &ask])
+    }
+
+    /// What Slurm does by itself with '--signal=B:USR1@SECONDS'.
+    pub(super) fn tell_that_time_is_over(&self) -> Result<(), Failure> {
+        let signal = ["scancel", "--signal=USR1", "--batch", &self.number];
+        let told = self.slurm.run(0, &signal)?;
+        check(told.status == 0, || format!("the job can't be told: {}", told.stderr))
+    }
+
+    /// It is put into the queue again, for two nodes and four tasks. (It asks for what it had the first time.)
+    pub(super) fn requeue_on_two_nodes(&self) -> Result<(), Failure> {
+        self.wait_for("err", "the job is kept in", JOB_LIMIT)?;
+        self.wait_for_state(&["JobState=PENDING"])?;
+        let id = format!("JobId={}", self.number);
+        let less = ["scontrol", "update", &id, "NumTasks=4", "NumNodes=2"];
+        let changed = self.slurm.run(0, &less)?;
+        check(changed.status == 0, || format!("the job can't be changed: {}", changed.stderr))
     }
 
     /// Has scontrol do something to it.
@@ -155,16 +187,21 @@ impl<'s> Batch<'s> {
         seen.map_err(|failure| self.explain(&failure))
     }
 
+    /// Tells the ranks to end.
+    pub(super) fn end_ranks(&self) -> Result<(), Failure> {
+        self.slurm.cluster().share_script("end", "").map(drop)
+    }
+
     /// Tells the ranks of a job whose script ends with them to end: the answer must be right, and scontrol tell all of this.
     pub(super) fn complete(&self, parts: &[&str]) -> Result<(), Failure> {
-        self.slurm.cluster().share_script("end", "")?;
+        self.end_ranks()?;
         self.wait_for("out", ANSWER, JOB_LIMIT)?;
         self.wait_for_state(&[&["JobState=COMPLETED"], parts].concat())
     }
 
     /// Tells the ranks to end; the answer must be right.
     pub(super) fn finish(&self) -> Result<(), Failure> {
-        self.slurm.cluster().share_script("end", "")?;
+        self.end_ranks()?;
         self.wait_for("out", "status ", JOB_LIMIT)?;
         let out = self.file("out");
         let right = out.lines().any(|line| line == ANSWER) && out.contains("status 0");
@@ -314,15 +351,8 @@ exec ckptd slurm run --store {kept} --requeue --name queens --interval 1 -v bash
     slurm.cluster().node(3).kill()?;
     job.wait_for("err", "node3 is gone; moved", JOB_LIMIT)?;
     job.wait_for_checkpoints()?;
-    // What Slurm does by itself with '--signal=B:USR1@SECONDS'.
-    let signal = ["scancel", "--signal=USR1", "--batch", &job.number];
-    check(slurm.run(0, &signal)?.status == 0, || "the job can't be told".to_owned())?;
-    job.wait_for("err", "the job is kept in", JOB_LIMIT)?;
-    job.wait_for_state(&["JobState=PENDING"])?;
-    // It asks for what it had the first time, of which there is less now.
-    let id = format!("JobId={}", job.number);
-    let less = ["scontrol", "update", &id, "NumTasks=4", "NumNodes=2"];
-    check(slurm.run(0, &less)?.status == 0, || "the job can't be changed".to_owned())?;
+    job.tell_that_time_is_over()?;
+    job.requeue_on_two_nodes()?;
     job.wait_for("err", "the job goes on from checkpoint", JOB_LIMIT)?;
     job.complete(&["ExitCode=0:0", "Restarts=1", "NodeList=node[1-2]"])?;
     // The second launcher has called the agents of the second allocation, also for a node that is not in it, of which

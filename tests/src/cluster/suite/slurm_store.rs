@@ -138,8 +138,7 @@ fn s3(stage: &Stage) -> Result<(), Failure> {
     job.wait_for("err", "does not go to the store: the one before is", JOB_LIMIT)?;
     s3.pause(false)?;
     wait_until_stored(&job, there + 1)?;
-    let signal = ["scancel", "--signal=USR1", "--batch", &job.number];
-    check(slurm.run(0, &signal)?.status == 0, || "the job can't be told".to_owned())?;
+    job.tell_that_time_is_over()?;
     job.wait_for("err", "the job is kept in s3://kept/runs/queens.ckptd", JOB_LIMIT)?;
     // Its claim goes with the run.
     let alone = crate::cluster::until("the archive is alone there", JOB_LIMIT, || {

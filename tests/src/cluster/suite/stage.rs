@@ -47,12 +47,14 @@ impl Stage {
         let exchange = tests.join("exchange/exchange.c");
         let spawn = tests.join("spawn/spawn.c");
         let talk = tests.join("talk/talk.c");
+        let blast = tests.join("blast/blast.c");
         for (compiler, source, name) in [
             ("mpicc.openmpi", &queens, "nqueens"),
             ("mpicc.mpich", &queens, "nqueens.mpich"),
             ("mpicc.openmpi", &exchange, "exchange"),
             ("mpicc.openmpi", &spawn, "spawn"),
             ("mpicc.openmpi", &talk, "talk"),
+            ("mpicc.openmpi", &blast, "blast"),
         ] {
             // The demonstration needs Open MPI only.
             let version = std::process::Command::new(compiler).arg("--version").output();
@@ -61,7 +63,7 @@ impl Stage {
                 continue;
             }
             let program = workspace.programs.join(name);
-            build::compile(compiler, &["-O2"], &[source], &program)
+            build::compile(compiler, &["-O2"], &[source, Path::new("-lm")], &program)
                 .map_err(|e| Failure(e.to_string()))?;
             programs.push(program);
         }
