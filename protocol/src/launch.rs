@@ -36,6 +36,32 @@ pub struct LaunchSpec {
     /// settings say.
     #[serde(default)]
     pub external: External,
+    /// Files that the job finds in its folder of temporary files. An agent that does not know of them leaves them out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given: Vec<GivenFile>,
+}
+
+/// A file that a job finds in its folder of temporary files ($TMPDIR).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenFile {
+    /// Its name in that folder.
+    pub name: String,
+    /// What is in it.
+    pub content: String,
+    /// Variables of the job's environment whose value is its path, unless they are set.
+    pub variables: Vec<String>,
+}
+
+impl GivenFile {
+    /// Whether it may be made: nothing but a file in that folder, of a size that such lists have.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        const LONGEST_NAME: usize = 64;
+        const MOST_BYTES: usize = 1 << 20;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        let name = (1..=LONGEST_NAME).contains(&self.name.len()) && self.name.bytes().all(plain);
+        name && self.content.len() <= MOST_BYTES
+    }
 }
 
 /// Processes that ckptd has not started, to be made a job.
@@ -64,6 +90,7 @@ impl LaunchSpec {
             termios: None,
             kept: Kept::default(),
             external: External::default(),
+            given: Vec::new(),
         }
     }
 }

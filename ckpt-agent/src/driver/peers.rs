@@ -100,7 +100,11 @@ impl Peers {
     /// Addresses of all machines.
     pub fn machines(&self) -> BTreeSet<IpAddr> {
         let known = self.known.borrow();
-        known.peers.values().map(|place| place.address.ip().to_canonical()).collect()
+        let of = |place: &Place| {
+            let others = place.addresses.clone().into_iter();
+            std::iter::once(place.address.ip()).chain(others).map(|ip| ip.to_canonical())
+        };
+        known.peers.values().flat_map(of).collect()
     }
 
     /// A new connection to a node; the first message has been sent.

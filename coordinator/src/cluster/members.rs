@@ -489,8 +489,11 @@ impl Members {
         let member = self.table.get(node).filter(|member| member.presence != Presence::Gone)?;
         let key = self.keys.get(node).cloned().unwrap_or_default();
         let NodeProfile { address, job_traffic, .. } = member.profile;
-        // Others need them for nothing else.
-        let addresses = job_traffic.map(|_| member.profile.addresses.clone()).unwrap_or_default();
+        // Connections of jobs come from any of them. Most machines have none but the one by which it is known.
+        let known = &member.profile.addresses;
+        let has_others =
+            known.iter().any(|other| other.to_canonical() != address.ip().to_canonical());
+        let addresses = if has_others { known.clone() } else { Vec::new() };
         Some(Peer { name: node.clone(), address, key, job_traffic, addresses })
     }
 

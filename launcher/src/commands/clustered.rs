@@ -45,11 +45,12 @@ pub fn run(
     let what = format!("run {}", program.to_string_lossy());
     let settings = changed(JobSettings::default(), &arguments.options)?;
     let settings = JobSettings { cpu_baseline: arguments.cpu_baseline, ..settings };
-    match &launcher {
+    let given = match &launcher {
         Some(launcher) => {
             let nodes = cluster.listing(&what, &Ask::Nodes)?;
             let (command, told) = (&mut arguments.command, (&nodes, &settings));
             mpi::launch(launcher, command, &directory, told, sharing, &mut environment)?;
+            Vec::new()
         }
         None if matches!(sharing, mpi::Sharing::Groups(_)) => {
             let program = program.to_string_lossy().into_owned();
@@ -58,11 +59,12 @@ pub fn run(
         // It need not start any ranks at all.
         None => {
             let nodes = cluster.listing(&what, &Ask::Nodes).unwrap_or_default();
-            mpi::launch_within(&nodes, &settings, &mut environment);
+            mpi::launch_within(&nodes, &settings, &mut environment)
         }
-    }
+    };
     let (mut launch, input) = launch(arguments.command, environment, directory, arguments.detach);
     launch.kept = kept;
+    launch.given = given;
     let request = RunRequest {
         name: arguments.name,
         launch,
@@ -92,6 +94,7 @@ fn launch(
         termios: streams.termios,
         kept: protocol::launch::Kept::default(),
         external: External::default(),
+        given: Vec::new(),
     };
     if detach {
         // Nobody will be there to type or to read: its output is in its log, in the order in which

@@ -192,6 +192,7 @@ fn run_here(
         termios: streams.termios,
         kept,
         external: settings.external,
+        given: Vec::new(),
     };
     let loud = is_loud(&arguments.options);
     begins(&job);

@@ -5,6 +5,7 @@ use super::hosts::{Host, hosts, with_slots};
 use super::separate::set;
 use super::{Found, GroupError, RunTime, Setting, Sharing, find_program};
 use protocol::cluster::settings::JobSettings;
+use protocol::launch::GivenFile;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -46,23 +47,46 @@ pub fn launch(
 }
 
 /// The same for what is no launcher but may call one, as a script does: whichever it calls, its daemons start by `ckptd rsh`.
-/// In an allocation of Slurm, launchers find the hosts there, which are the members; else Open MPI 4 alone can be told of them
-/// in the environment.
+/// In an allocation of Slurm, launchers find the hosts there, which are the members. Else Open MPI 4 is told of them in the
+/// environment, and the others by files that the job is given.
 pub fn launch_within(
     nodes: &Value,
     settings: &JobSettings,
     environment: &mut Vec<(OsString, OsString)>,
-) {
+) -> Vec<GivenFile> {
     Sharing::Apart.tell(environment);
     let in_slurm = leave_slurm(environment);
     let hosts = hosts(nodes, settings);
-    let by_user = names_by_variable(RunTime::OpenMpi4, environment);
-    if !in_slurm && !by_user && !hosts.is_empty() {
-        name_default_hosts(with_slots(&hosts), environment);
+    let mut files = Vec::new();
+    if !in_slurm && !hosts.is_empty() {
+        if !names_by_variable(RunTime::OpenMpi4, environment) {
+            name_default_hosts(with_slots(&hosts), environment);
+        }
+        files = host_files(&hosts, environment);
     }
     for run_time in RunTime::ALL {
         set_daemons(run_time, in_slurm, environment);
     }
+    files
+}
+
+/// Lists of hosts for launchers that read them from files alone, unless the user names some. Those who call such a launcher with
+/// hosts of their own are heeded: the files are what it takes by default.
+fn host_files(hosts: &[Host], environment: &[(OsString, OsString)]) -> Vec<GivenFile> {
+    let lines = |between: &str| -> String {
+        hosts.iter().map(|host| format!("{}{between}{}\n", host.name, host.slots)).collect()
+    };
+    let given = |name: &str, between: &str, run_times: &[(RunTime, &str)]| {
+        let free = run_times.iter().filter(|(of, _)| !names_by_variable(*of, environment));
+        let variables = free.map(|(_, variable)| (*variable).to_owned()).collect();
+        GivenFile { name: name.into(), content: lines(between), variables }
+    };
+    let prrte = [(RunTime::OpenMpi5, "PRTE_MCA_prte_default_hostfile")];
+    let hydra =
+        [(RunTime::Mpich, "HYDRA_HOST_FILE"), (RunTime::IntelMpi, "I_MPI_HYDRA_HOST_FILE")];
+    let files =
+        [given("ckptd-hosts-prrte", " slots=", &prrte), given("ckptd-hosts-hydra", ":", &hydra)];
+    files.into_iter().filter(|file| !file.variables.is_empty()).collect()
 }
 
 /// Whether the user names hosts in the environment.
@@ -250,6 +274,29 @@ mod tests {
         let (root, told) = (Path::new("/"), (&nodes, &settings));
         launch(&launcher, &mut command, root, told, Sharing::Apart, &mut environment).unwrap();
         (command, environment)
+    }
+
+    #[test]
+    fn scripts_find_hosts_in_files_unless_the_user_names_some() {
+        let nodes = json!([
+            {"name": "a", "slots": 2, "state": "alive", "trust": "root"},
+            {"name": "b", "slots": 1, "state": "alive", "trust": "root"},
+        ]);
+        let within = |set: &[&str]| {
+            let set = set.iter().map(|name| (OsString::from(name), OsString::from("own")));
+            launch_within(&nodes, &JobSettings::default(), &mut set.collect())
+        };
+        let files = within(&[]);
+        assert!(files.iter().all(GivenFile::is_sound));
+        let contents: Vec<&str> = files.iter().map(|file| file.content.as_str()).collect();
+        assert_eq!(contents, ["a slots=2\nb slots=1\n", "a:2\nb:1\n"]);
+        assert_eq!(files[0].variables, ["PRTE_MCA_prte_default_hostfile"]);
+        assert_eq!(files[1].variables, ["HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"]);
+        let files = within(&["PRTE_MCA_prte_default_hostfile", "I_MPI_HYDRA_HOSTS_GROUP"]);
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].variables, ["HYDRA_HOST_FILE"]);
+        // Slurm's own list is theirs there.
+        assert!(within(&["SLURM_JOB_ID"]).is_empty());
     }
 
     #[test]

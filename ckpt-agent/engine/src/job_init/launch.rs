@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 use nix::unistd::{ForkResult, Pid as UnixPid, fork};
-use protocol::launch::{LaunchSpec, StreamKind, WindowSize};
+use protocol::launch::{GivenFile, LaunchSpec, StreamKind, WindowSize};
 
 use super::super::error::{EngineError, Result};
 use super::super::objects::StdioRole;
@@ -43,7 +43,7 @@ pub fn launch(
     let streams = make_streams(spec)?;
     let arguments = strings(spec.program.iter())?;
     let mut environment = spec.environment.clone();
-    set_temporary(&mut environment, spec.kept.temporary.as_deref(), warnings);
+    set_temporary(&mut environment, spec.kept.temporary.as_deref(), &spec.given, warnings);
     let environment = strings(environment.iter().map(|(name, value)| {
         let mut entry = name.clone();
         entry.push("=");
@@ -63,23 +63,47 @@ pub fn launch(
     }
 }
 
-/// Makes the folder of the job's temporary files, and names it in its environment.
+/// Makes the folder of the job's temporary files with what the job is given there, and names both in its environment.
 fn set_temporary(
     environment: &mut Vec<(OsString, OsString)>,
     folder: Option<&Path>,
+    given: &[GivenFile],
     warnings: &mut Vec<String>,
 ) {
     let Some(folder) = folder else { return };
-    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
-        Ok(()) => {
-            environment.retain(|(name, _)| name != "TMPDIR");
-            environment.push(("TMPDIR".into(), folder.into()));
-        }
-        Err(error) => warnings.push(format!(
+    if let Err(error) = std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        warnings.push(format!(
             "{} can't be made ({error}): temporary files that are closed at a checkpoint do not go back with the job",
             folder.display()
-        )),
+        ));
+        return;
     }
+    environment.retain(|(name, _)| name != "TMPDIR");
+    environment.push(("TMPDIR".into(), folder.into()));
+    for file in given {
+        if let Err(error) = give(environment, folder, file) {
+            warnings.push(format!("{} can't be made in {} ({error})", file.name, folder.display()));
+        }
+    }
+}
+
+/// Makes a file, and names it in the variables that the user has not set.
+fn give(
+    environment: &mut Vec<(OsString, OsString)>,
+    folder: &Path,
+    file: &GivenFile,
+) -> std::io::Result<()> {
+    if !file.is_sound() {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    let path = folder.join(&file.name);
+    std::fs::write(&path, &file.content)?;
+    for variable in &file.variables {
+        if !environment.iter().any(|(name, _)| name == variable.as_str()) {
+            environment.push((variable.into(), path.clone().into()));
+        }
+    }
+    Ok(())
 }
 
 fn c_string(text: &OsStr) -> Result<CString> {

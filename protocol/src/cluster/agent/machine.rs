@@ -161,7 +161,7 @@ pub struct Peer {
     /// How it encrypts the jobs' traffic; None: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_traffic: Option<JobTraffic>,
-    /// Where it encrypts: all addresses by which others may know it.
+    /// All addresses by which others may know it; empty: that one alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
 }

@@ -32,6 +32,7 @@ mod phones;
 mod recovery;
 mod rows;
 mod runtimes;
+mod scripted;
 mod sealed;
 mod shells;
 mod slurm;
@@ -87,6 +88,7 @@ pub fn all() -> Vec<Case> {
         farms::CASES,
         runtimes::CASES,
         packaged::CASES,
+        scripted::CASES,
         slurm::CASES,
         slurm_ends::CASES,
         slurm_packaged::CASES,

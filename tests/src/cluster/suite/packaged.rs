@@ -230,7 +230,7 @@ fn spawn(stage: &Stage, run_time: &RunTime) -> Result<(), Failure> {
 }
 
 /// The ranks of node3 are on as many others as the run time allows.
-fn spread(job: &ClusterJob<'_>, run_time: &RunTime) -> Result<(), Failure> {
+pub(super) fn spread(job: &ClusterJob<'_>, run_time: &RunTime) -> Result<(), Failure> {
     let status = job.status()?;
     let found = status.machines_of("node3", "python");
     check(found.len() == run_time.spread && !found.contains("node3"), || {
