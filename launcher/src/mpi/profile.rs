@@ -112,7 +112,7 @@ const MPICH: Profile = Profile {
     transport: "TCP (ch4, UCX or libfabric)",
     moves: ONE_BY_ONE,
     cost: COST,
-    tested: "4.0.2, 5.0.2",
+    tested: "4.0.2, 4.3.2, 5.0.2",
 };
 
 const INTEL: Profile = Profile {

@@ -33,6 +33,7 @@ pub fn jobs(workspace: &Workspace) -> Vec<Real> {
     vec![
         imb,
         mpi("openmpi5", &[OPEN_MPI_5], &["--oversubscribe"]),
+        mpi("mpich4.3", &[MPICH_4_3], &[]),
         mpi("mpich5", &[MPICH_5], &[]),
         mpi("intelmpi", &[INTEL_MPI], &[]),
         job("pytorch", "/usr/bin/python3", "pytorch.py", "torch: right", &[TORCH]),
@@ -63,6 +64,7 @@ const SILICON: &str = "/usr/share/espresso/pseudo/Si.pz-vbc.UPF";
 /// Run times of MPI of the Python package index, as tests/install installs them.
 const OPEN_MPI_5: &str = "/var/cache/ckptd-tests/mpi/openmpi/bin/mpirun";
 const MPICH_5: &str = "/var/cache/ckptd-tests/mpi/mpich/bin/mpiexec";
+const MPICH_4_3: &str = "/var/cache/ckptd-tests/mpi/mpich4.3/bin/mpiexec";
 /// Its mpirun is a script that needs the others in PATH.
 const INTEL_MPI: &str = "/var/cache/ckptd-tests/mpi/impi-rt/bin/mpiexec";
 const INTEL_LIBRARIES: &str = "/var/cache/ckptd-tests/mpi/impi-rt/lib";

@@ -1,4 +1,4 @@
-//! Run times of the Python package index, each in an environment of its own: Open MPI 5, MPICH 5 and Intel MPI.
+//! Run times of the Python package index, each in an environment of its own: Open MPI 5, MPICH 4.3 and 5, and Intel MPI.
 
 use super::leaving::announce;
 use super::open_mpi::{END, end};
@@ -17,6 +17,11 @@ pub(super) const CASES: &[Case] = &[
         run: |stage| kill(stage, &OPEN_MPI_5),
     },
     Case {
+        name: "mpich4.3-kill",
+        about: "MPICH 4.3: mpirun finds the nodes, one is killed, its ranks go to different survivors",
+        run: |stage| kill(stage, &MPICH_4_3),
+    },
+    Case {
         name: "mpich5-kill",
         about: "MPICH 5: mpirun finds the nodes, one is killed, its ranks go to different survivors",
         run: |stage| kill(stage, &MPICH_5),
@@ -30,6 +35,11 @@ pub(super) const CASES: &[Case] = &[
         name: "openmpi5-leave",
         about: "Open MPI 5: a machine announces its departure, its ranks move to different others",
         run: |stage| leave(stage, &OPEN_MPI_5),
+    },
+    Case {
+        name: "mpich4.3-leave",
+        about: "MPICH 4.3: a machine announces its departure, its ranks move to different others",
+        run: |stage| leave(stage, &MPICH_4_3),
     },
     Case {
         name: "mpich5-leave",
@@ -47,6 +57,11 @@ pub(super) const CASES: &[Case] = &[
         run: |stage| join(stage, &OPEN_MPI_5),
     },
     Case {
+        name: "mpich4.3-join",
+        about: "MPICH 4.3: a node leaves, a new one joins and takes over ranks of the others",
+        run: |stage| join(stage, &MPICH_4_3),
+    },
+    Case {
         name: "mpich5-join",
         about: "MPICH 5: a node leaves, a new one joins and takes over ranks of the others",
         run: |stage| join(stage, &MPICH_5),
@@ -60,6 +75,11 @@ pub(super) const CASES: &[Case] = &[
         name: "openmpi5-spawn",
         about: "Open MPI 5: ranks start others before and after a checkpoint and a loss, and all speak to all",
         run: |stage| spawn(stage, &OPEN_MPI_5),
+    },
+    Case {
+        name: "mpich4.3-spawn",
+        about: "MPICH 4.3: ranks start others before and after a checkpoint and a loss, and all speak to all",
+        run: |stage| spawn(stage, &MPICH_4_3),
     },
     Case {
         name: "mpich5-spawn",
@@ -101,6 +121,8 @@ pub(super) const MPICH_5: RunTime = RunTime {
     environment: &[],
     spread: 2,
 };
+
+const MPICH_4_3: RunTime = RunTime { package: "mpich4.3", ..MPICH_5 };
 
 pub(super) const INTEL_MPI: RunTime = RunTime {
     package: "impi-rt",

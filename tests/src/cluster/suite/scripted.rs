@@ -23,7 +23,7 @@ pub(super) const CASES: &[Case] = &[
 /// Has PMIx for tools, which no run time of the index has.
 const DEBIAN_PYTHON: &str = "/usr/bin/python3";
 
-/// `ckptd run SCRIPT`, with a run time in PATH.
+/// `ckptd run SCRIPT`, with a run time in PATH. Machines have several addresses, and what comes from any of them is the job's.
 fn start<'a>(
     ckptd: &'a Ckptd,
     name: &str,
@@ -33,7 +33,7 @@ fn start<'a>(
     let script = ckptd.cluster().share_script(&format!("{name}.sh"), text)?;
     let environment =
         [("PATH", path), ("PRTE_ALLOW_RUN_AS_ROOT", "1"), ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
-    ckptd.run_in(0, name, &environment, &["--interval", "1"], &[&script])
+    ckptd.run_in(0, name, &environment, &["--interval", "1", "--external", "fail"], &[&script])
 }
 
 fn run_times(stage: &Stage) -> Result<(), Failure> {
