@@ -18,6 +18,22 @@ const UP_LIMIT: Duration = Duration::from_secs(30);
 const PROGRAMS: [&str; 4] =
     ["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"];
 
+/// What sites have in different ways.
+pub struct Site {
+    /// How the nodes' names in Slurm begin; the machines are node1, node2 ...
+    pub prefix: &'static str,
+    /// What becomes of a job whose nodes one of higher priority takes (PreemptMode).
+    pub preempts_by: &'static str,
+    /// Whether jobs may have the same processors (OverSubscribe); who is suspended and who has its nodes do.
+    pub shares: &'static str,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Self { prefix: "node", preempts_by: "REQUEUE", shares: "NO" }
+    }
+}
+
 /// Nodes with Slurm.
 pub struct Slurm {
     // The daemons go before their machines.
@@ -33,18 +49,14 @@ impl Slurm {
     /// # Errors
     /// When anything does not come up.
     pub fn start(ckptd: &Path, nodes: usize) -> Result<Option<Slurm>, Failure> {
-        Self::start_called("node", ckptd, nodes)
+        Self::start_at(&Site::default(), ckptd, nodes)
     }
 
-    /// The same, on nodes whose names in Slurm begin so; the machines are node1, node2 ...
+    /// The same, where a site has it otherwise.
     ///
     /// # Errors
     /// When anything does not come up.
-    pub fn start_called(
-        prefix: &str,
-        ckptd: &Path,
-        nodes: usize,
-    ) -> Result<Option<Slurm>, Failure> {
+    pub fn start_at(site: &Site, ckptd: &Path, nodes: usize) -> Result<Option<Slurm>, Failure> {
         if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
             println!("    skipped: no {missing}; tests/install installs it");
             return Ok(None);
@@ -52,10 +64,10 @@ impl Slurm {
         let cluster = Cluster::start(&Spec::new(nodes))?;
         cluster.share(ckptd)?;
         cluster.share_script("epilog.sh", EPILOG)?;
-        cluster.share_script("slurm.conf", &configuration(prefix, nodes))?;
+        cluster.share_script("slurm.conf", &configuration(site, nodes))?;
         let key: String = std::iter::repeat_with(fastrand::alphanumeric).take(1024).collect();
         cluster.share_script("munge.key", &key)?;
-        let mut slurm = Slurm { daemons: Vec::new(), cluster, prefix: prefix.to_owned() };
+        let mut slurm = Slurm { daemons: Vec::new(), cluster, prefix: site.prefix.to_owned() };
         for number in 0..=nodes {
             slurm.furnish(number)?;
             slurm.spawn(number, &MUNGED)?;
@@ -171,7 +183,8 @@ const MUNGED: [&str; 4] = ["munged", "--foreground", "--force", "--key-file=/run
 const ENVIRONMENT: [(&str, &str); 2] = [("SLURM_CONF", "/mnt/shared/slurm.conf"), ("PATH", PATH)];
 
 /// slurm.conf(5). A requeued job waits until credentials of its run before have expired. Nodes are namespaces of one machine: their processes are told apart by /proc, not by control groups.
-fn configuration(prefix: &str, nodes: usize) -> String {
+fn configuration(site: &Site, nodes: usize) -> String {
+    let Site { prefix, preempts_by, shares } = site;
     format!(
         "ClusterName=test
 SlurmctldHost=node0
@@ -192,12 +205,12 @@ SlurmdTimeout=10
 KillWait=20
 Epilog={SHARED}/epilog.sh
 PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
+PreemptMode={preempts_by}
 ReturnToService=2
 MpiDefault=none
 NodeName={prefix}[1-{nodes}] NodeHostname=node[1-{nodes}] NodeAddr=node[1-{nodes}] CPUs=8
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=20
-PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=2 PreemptMode=OFF
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=20 OverSubscribe={shares}
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=2 PreemptMode=OFF OverSubscribe={shares}
 "
     )
 }

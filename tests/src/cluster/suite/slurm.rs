@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::open_mpi::{ANSWER, END};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check, packaged};
-use crate::cluster::slurm::{Slurm, USER};
+use crate::cluster::slurm::{Site, Slurm, USER};
 use crate::cluster::{Background, until};
 use crate::job::Failure;
 
@@ -437,7 +437,8 @@ exec ckptd slurm run --store /mnt/shared/{USER} --requeue --interval 1 -v \\
 }
 
 fn site(stage: &Stage) -> Result<(), Failure> {
-    let Some(slurm) = Slurm::start_called("Node-", &stage.ckptd, 3)? else { return Ok(()) };
+    let in_capitals = Site { prefix: "Node-", ..Site::default() };
+    let Some(slurm) = Slurm::start_at(&in_capitals, &stage.ckptd, 3)? else { return Ok(()) };
     let path = std::env::var("PATH").unwrap_or_default();
     let text = format!(
         "#!/bin/bash

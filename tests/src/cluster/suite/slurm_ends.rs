@@ -6,7 +6,7 @@ use super::open_mpi::{ANSWER, END};
 use super::slurm::{Batch, PROCESSES, each_run_time, nothing_left, script, script_then};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
-use crate::cluster::slurm::{OTHER, Slurm, USER};
+use crate::cluster::slurm::{OTHER, Site, Slurm, USER};
 use crate::cluster::until;
 use crate::job::Failure;
 
@@ -35,6 +35,11 @@ pub(super) const CASES: &[Case] = &[
         name: "slurm-preempted",
         about: "Slurm: a job of higher priority takes the nodes; what they were taken from goes on after it",
         run: preempted,
+    },
+    Case {
+        name: "slurm-gang",
+        about: "Slurm: a job of higher priority has a job suspended by gang scheduling for longer than members may be silent",
+        run: gang,
     },
     Case {
         name: "slurm-spare",
@@ -141,6 +146,37 @@ fn time_limit(stage: &Stage) -> Result<(), Failure> {
     finish_kept(&job)
 }
 
+/// A job of higher priority that has all nodes for so long.
+fn urgent<'s>(slurm: &'s Slurm, seconds: u64) -> Result<Batch<'s>, Failure> {
+    let text = format!(
+        "#!/bin/bash
+#SBATCH --partition=urgent --nodes=3 --ntasks-per-node=8 --output=out.%j --error=err.%j
+srun -N 3 -n 3 hostname
+echo \"status $?\"
+sleep {seconds}
+"
+    );
+    let script = slurm.cluster().share_script("urgent.sh", &text)?;
+    Batch::submit(slurm, &script)
+}
+
+fn gang(stage: &Stage) -> Result<(), Failure> {
+    let site = Site { preempts_by: "SUSPEND,GANG", shares: "FORCE:1", ..Site::default() };
+    let Some(slurm) = Slurm::start_at(&site, &stage.ckptd, 3)? else { return Ok(()) };
+    let job = Batch::submit(&slurm, &script(stage, &slurm)?)?;
+    job.wait_for_checkpoints()?;
+    let urgent = urgent(&slurm, SILENCE.as_secs())?;
+    job.wait_for_state(&["JobState=SUSPENDED"])?;
+    urgent.wait_for("out", "status 0", JOB_LIMIT)?;
+    urgent.wait_for_state(&["JobState=COMPLETED"])?;
+    job.wait_for_state(&["JobState=RUNNING"])?;
+    job.wait_for_checkpoints()?;
+    job.finish()?;
+    let told = job.file("err");
+    check(!told.contains("is gone"), || job.explain(&Failure("a node was lost".into())).0)?;
+    nothing_left(&slurm, 1..=3)
+}
+
 fn preempted(stage: &Stage) -> Result<(), Failure> {
     let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
     let job = Batch::submit(&slurm, &kept(stage, &slurm, "")?)?;
@@ -148,13 +184,7 @@ fn preempted(stage: &Stage) -> Result<(), Failure> {
     for _ in 0..3 {
         job.wait_for_checkpoints()?;
     }
-    let text = "#!/bin/bash
-#SBATCH --partition=urgent --nodes=3 --exclusive --output=out.%j --error=err.%j
-srun hostname
-echo \"status $?\"
-";
-    let script = slurm.cluster().share_script("urgent.sh", text)?;
-    let urgent = Batch::submit(&slurm, &script)?;
+    let urgent = urgent(&slurm, 0)?;
     urgent.wait_for("out", "status 0", JOB_LIMIT)?;
     finish_kept(&job)
 }
