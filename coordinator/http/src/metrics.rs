@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 const NODE_STATES: [&str; 6] = ["alive", "unheard", "draining", "drained", "leaving", "gone"];
 
 /// What somebody may have to look after; each has its number, 0 too.
-const ATTENTION: [&str; 4] = ["disk", "drain", "clock", "version"];
+const ATTENTION: [&str; 5] = ["disk", "certificate", "drain", "clock", "version"];
 
 /// What room members have: the metric, what it tells, and its key in the listing of nodes.
 const ROOM: [(&str, &str, &str); 3] = [

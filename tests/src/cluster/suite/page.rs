@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::open_mpi::{finish, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
@@ -104,7 +105,29 @@ fn page_remote(stage: &Stage) -> Result<(), Failure> {
     }
     let listed = head.must_run(&["ckptd", "page", "--list"])?;
     check(listed.contains("guest") && !listed.contains("boss"), || listed.clone())?;
+    certificate_ends(&ckptd)?;
     finish(&ckptd, &mut job)
+}
+
+/// A certificate that ends soon takes the place of the one that is shown: status says so.
+fn certificate_ends(ckptd: &Ckptd) -> Result<(), Failure> {
+    let head = ckptd.coordinator_node();
+    let status = || head.must_run(&["ckptd", "status"]);
+    let (before, about) = (status()?, "the certificate of the coordinator's page ends");
+    check(!before.contains(about), || before.clone())?;
+    let made = "cd \"$CKPTD_DIR/coordinator\" && umask 077 && \
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=head \
+            -keyout key.new -out certificate.new 2> openssl.log || { cat openssl.log >&2; exit 1; }
+        mv key.new http-key.pem && mv certificate.new http-certificate.pem";
+    head.must_run(&["sh", "-c", made])?;
+    let mut told = String::new();
+    let until = Instant::now() + LIMIT;
+    while !told.contains(&format!("{about} in 9 days: start the coordinator again")) {
+        check(Instant::now() < until, || format!("status does not tell:\n{told}"))?;
+        std::thread::sleep(Duration::from_millis(300));
+        told = status()?;
+    }
+    Ok(())
 }
 
 /// What programs on other machines are told, by the certificate that they were given.
