@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::open_mpi::{finish, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
-use super::{Case, check};
+use super::{Case, check, promtool};
 use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::failure;
 use crate::job::Failure;
@@ -29,6 +29,8 @@ pub(super) const CASES: &[Case] = &[
 const PORT: &str = "7071";
 /// Where the browser's part of the test leaves pictures of the page, if this is set: a folder.
 const PICTURES: &str = "CKPTD_PAGE_PICTURES";
+/// A metric that there always is.
+const METRIC: &str = "ckptd_jobs";
 /// Its home on the coordinator's machine, from which they are taken.
 const LEFT: &str = "/mnt/home/pictures";
 
@@ -154,7 +156,7 @@ fn programs(ckptd: &Ckptd, (viewer, operator): (&str, &str), job: &str) -> Resul
     let wanted = [
         (viewer, format!("{url}/data"), "200", job),
         (&nobodys, format!("{url}/data"), "200", "\"jobs\":[]"),
-        (&metrics, format!("{url}/metrics"), "200", "ckptd_jobs"),
+        (&metrics, format!("{url}/metrics"), "200", METRIC),
         (&metrics, format!("{url}/data"), "403", "for /metrics alone"),
         (viewer, order.clone(), "403", "only operators"),
         (operator, format!("-H 'Origin: https://evil.example' {order}"), "403", "this page alone"),
@@ -165,6 +167,9 @@ fn programs(ckptd: &Ckptd, (viewer, operator): (&str, &str), job: &str) -> Resul
     for (bearer, more, status, text) in wanted {
         let (found, said) = asked(2, bearer, &more)?;
         check(found == status && said.contains(text), || format!("{more}: {found}: {said}"))?;
+        if text == METRIC {
+            promtool::takes_metrics(&said)?;
+        }
     }
     // Whoever guesses is told to wait, but nobody who has a token.
     let mut found = Vec::new();
