@@ -7,6 +7,7 @@
 //! The cluster's authority signs by Ed25519, which browsers don't take. Whoever looks compares the fingerprint that the
 //! coordinator prints with what the browser shows. A file that is replaced, as when a certificate is renewed, is noticed.
 
+use coordinator::cluster::PageCertificate;
 use nix::fcntl::OFlag;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyIdMethod, KeyPair,
@@ -19,7 +20,7 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::version::TLS13;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -30,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 use tokio_rustls::TlsAcceptor;
-use webpki::EndEntityCert;
+use webpki::{EndEntityCert, KeyUsage};
 
 /// The page's own certificate.
 const CERTIFICATE: &str = "http-certificate.pem";
@@ -38,6 +39,8 @@ const CERTIFICATE: &str = "http-certificate.pem";
 const KEY: &str = "http-key.pem";
 /// How long an own certificate is good: whoever has told a program to believe in it need not do so again.
 const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// So long before its end another own certificate is made when the page begins.
+const RENEWED_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How far the clock of whoever looks may be behind.
 const BEHIND: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of an identifier of a key (RFC 7093, section 2, method 1).
@@ -45,7 +48,7 @@ const IDENTIFIER: usize = 20;
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 256 * 1024;
 /// How often it is looked whether the files are others.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Why there is no certificate; the text fits after "failed to serve the page: ".
 #[derive(Debug, Error)]
@@ -86,7 +89,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// The page's own ones, which are made where they are not there or are for other names.
+    /// The page's own ones, which are made where they are not there, are for other names, or end soon.
     ///
     /// # Errors
     /// Where they can't be read or made.
@@ -94,8 +97,8 @@ impl Files {
         let files = Self { certificate: state.join(CERTIFICATE), key: state.join(KEY) };
         let is_there = files.certificate.exists() && files.key.exists();
         // One that does not fit its key was not written to its end.
-        if !is_there || !files.are_for(names)? || files.load().is_err() {
-            files.make(names)?;
+        if !is_there || !files.are_for(names)? || files.ends_soon()? || files.load().is_err() {
+            files.make(names, LIFETIME)?;
         }
         Ok(files)
     }
@@ -111,7 +114,13 @@ impl Files {
         Ok(names.iter().all(is_for))
     }
 
-    fn make(&self, names: &[String]) -> Result<(), CertificateError> {
+    /// Whether too little is left of it, so that a start is the time for another.
+    fn ends_soon(&self) -> Result<bool, CertificateError> {
+        let left = end(&self.chain()?[0]).map(|end| end.saturating_sub(since_1970()));
+        Ok(left.is_some_and(|left| left < RENEWED_BEFORE))
+    }
+
+    fn make(&self, names: &[String], lifetime: Duration) -> Result<(), CertificateError> {
         let failed = |error: rcgen::Error| CertificateError::Make(error.to_string());
         let refused = |reason: &str| CertificateError::Make(reason.to_owned());
         let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
@@ -134,10 +143,10 @@ impl Files {
         parameters.key_identifier_method = KeyIdMethod::PreSpecified(identifier);
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = since_1970();
         let at = |since_1970: Duration| date_time_ymd(1970, 1, 1) + since_1970;
         parameters.not_before = at(now.saturating_sub(BEHIND));
-        parameters.not_after = at(now.saturating_add(LIFETIME));
+        parameters.not_after = at(now.saturating_add(lifetime));
         let certificate = parameters.self_signed(&pair).map_err(failed)?;
         let key = pem::Pem::new("PRIVATE KEY", der.as_ref());
         let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
@@ -155,7 +164,7 @@ impl Files {
         Ok(chain)
     }
 
-    fn load(&self) -> Result<(TlsAcceptor, String), CertificateError> {
+    fn load(&self) -> Result<Usable, CertificateError> {
         let chain = self.chain()?;
         let (text, mode) = read(&self.key)?;
         if mode & 0o007 != 0 {
@@ -163,7 +172,7 @@ impl Files {
         }
         let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
             .map_err(|error| unfit(&self.key, format!("there is no key in it (PEM): {error}")))?;
-        let fingerprint = fingerprint(&chain[0]);
+        let (fingerprint, end) = (fingerprint(&chain[0]), end(&chain[0]));
         let failed = |error: rustls::Error| unfit(&self.certificate, error.to_string());
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_protocol_versions(&[&TLS13])
@@ -172,7 +181,7 @@ impl Files {
             .with_single_cert(chain, key)
             .map_err(failed)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok((TlsAcceptor::from(Arc::new(config)), fingerprint))
+        Ok(Usable { acceptor: TlsAcceptor::from(Arc::new(config)), fingerprint, end })
     }
 
     /// What tells these files from others of the same names. Their modes count: what may not be read may be changed to.
@@ -222,6 +231,24 @@ fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     text
 }
 
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Until when a certificate is good, since 1970; None: that can't be read. Looked at from the end of time each has ended,
+/// which is found before its signature and its purpose are looked at.
+fn end(certificate: &CertificateDer<'_>) -> Option<Duration> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let (algorithms, usage) = (webpki::ALL_VERIFICATION_ALGS, KeyUsage::server_auth());
+    let late = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+    match certificate.verify_for_usage(algorithms, &[], &[], late, usage, None, None) {
+        Err(webpki::Error::CertExpired { not_after, .. }) => {
+            Some(Duration::from_secs(not_after.as_secs()))
+        }
+        _ => None,
+    }
+}
+
 struct Signing {
     pair: EcdsaKeyPair,
     random: SystemRandom,
@@ -245,12 +272,19 @@ impl RemoteKeyPair for Signing {
 /// How the page speaks TLS.
 pub struct Tls {
     files: Files,
+    is_own: bool,
     now: Mutex<Loaded>,
 }
 
-struct Loaded {
+/// What files hold.
+struct Usable {
     acceptor: TlsAcceptor,
     fingerprint: String,
+    end: Option<Duration>,
+}
+
+struct Loaded {
+    usable: Usable,
     mark: Option<[(u64, i64, i64); 2]>,
     looked: Instant,
 }
@@ -268,15 +302,30 @@ impl Tls {
     /// Where they can't be used.
     pub fn of(files: Files) -> Result<Self, CertificateError> {
         let mark = files.mark();
-        let (acceptor, fingerprint) = files.load()?;
-        let now = Mutex::new(Loaded { acceptor, fingerprint, mark, looked: Instant::now() });
-        Ok(Self { files, now })
+        let now = Mutex::new(Loaded { usable: files.load()?, mark, looked: Instant::now() });
+        Ok(Self { files, is_own: false, now })
+    }
+
+    /// By the page's own one, see [`Files::own`].
+    ///
+    /// # Errors
+    /// Where it can't be used or made.
+    pub fn own(state: &Path, names: &[String]) -> Result<Self, CertificateError> {
+        Ok(Self { is_own: true, ..Self::of(Files::own(state, names)?)? })
     }
 
     /// The fingerprint of the certificate.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner).fingerprint.clone()
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).usable.fingerprint.clone()
+    }
+
+    /// Until when the certificate is good, as the coordinator is told; None: that can't be read.
+    #[must_use]
+    pub fn certificate(&self) -> Option<PageCertificate> {
+        let end = self.now.lock().unwrap_or_else(PoisonError::into_inner).usable.end?;
+        let ends_ms = u64::try_from(end.as_millis()).unwrap_or(u64::MAX);
+        Some(PageCertificate { ends_ms, is_own: self.is_own })
     }
 
     /// What makes the next connection one of TLS. `now`: the time.
@@ -288,9 +337,7 @@ impl Tls {
             if mark != loaded.mark {
                 loaded.mark = mark;
                 match self.files.load() {
-                    Ok((acceptor, fingerprint)) => {
-                        (loaded.acceptor, loaded.fingerprint) = (acceptor, fingerprint);
-                    }
+                    Ok(usable) => loaded.usable = usable,
                     Err(error) => {
                         tracing::warn!(
                             "the page keeps the certificate that it had: failed to {error}"
@@ -299,7 +346,7 @@ impl Tls {
                 }
             }
         }
-        loaded.acceptor.clone()
+        loaded.usable.acceptor.clone()
     }
 }
 
@@ -343,6 +390,30 @@ mod tests {
         assert_eq!(tls.fingerprint(), first, "it does not look again at once");
         tls.acceptor(later + LOOK_AGAIN);
         assert_ne!(tls.fingerprint(), first);
+    }
+
+    #[test]
+    fn an_own_certificate_that_ends_soon_is_made_anew_and_until_then_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = names(&["localhost"]);
+        let files = Files::own(dir.path(), &wanted).unwrap();
+        let days_left = |tls: &Tls| {
+            let PageCertificate { ends_ms, is_own } = tls.certificate().unwrap();
+            (ends_ms.saturating_sub(since_1970().as_millis() as u64) / 1000 / 3600 / 24, is_own)
+        };
+        let site = Tls::of(files.clone()).unwrap();
+        assert!((3649..=3650).contains(&days_left(&site).0) && !days_left(&site).1);
+        files.make(&wanted, Duration::from_secs(31 * 24 * 3600)).unwrap();
+        assert!(matches!(days_left(&Tls::own(dir.path(), &wanted).unwrap()), (30..=31, true)));
+        // A page that runs shows what it has, and tells.
+        files.make(&wanted, Duration::from_secs(29 * 24 * 3600)).unwrap();
+        site.acceptor(Instant::now() + LOOK_AGAIN);
+        assert!(matches!(days_left(&site), (28..=29, false)));
+        assert!(days_left(&Tls::own(dir.path(), &wanted).unwrap()).0 > 3000);
+        // One that has ended is told, too.
+        files.make(&wanted, Duration::ZERO).unwrap();
+        site.acceptor(Instant::now() + 2 * LOOK_AGAIN);
+        assert_eq!(days_left(&site), (0, false));
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Default for Patience {
 /// Serves for ever. `tls`: what is spoken where other machines can connect.
 pub async fn serve(
     listener: TcpListener,
-    tls: Option<Tls>,
+    tls: Option<Arc<Tls>>,
     context: Arc<Context>,
     patience: Patience,
 ) {
@@ -238,7 +238,12 @@ mod tests {
         let watch = Watch::new(dir).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, tls, Arc::new(Context::new(tokens, watch)), patience));
+        tokio::spawn(serve(
+            listener,
+            tls.map(Arc::new),
+            Arc::new(Context::new(tokens, watch)),
+            patience,
+        ));
         address
     }
 

@@ -49,6 +49,7 @@ mod view;
 mod watch;
 
 use certificate::{CertificateError, Files, Tls};
+use coordinator::cluster::PageCertificate;
 use coordinator::server::reachable;
 use rustls::pki_types::ServerName;
 use std::io;
@@ -94,6 +95,9 @@ pub struct Port {
     given: Option<Tls>,
 }
 
+/// Where the coordinator hears of the certificate.
+pub type Tells = tokio::sync::watch::Sender<Option<PageCertificate>>;
+
 /// A page that is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
@@ -123,15 +127,16 @@ impl Port {
         Ok(Self { listener, address, given })
     }
 
-    /// Serves the page of the coordinator whose folder that is, and which runs, until the process ends.
+    /// Serves the page of the coordinator whose folder that is, and which runs, until the process ends. `tells`: hears what
+    /// certificate is shown.
     ///
     /// # Errors
     /// Where the secrets can't be had, or no thread.
-    pub fn serve(self, state: &Path) -> Result<Served, HttpError> {
+    pub fn serve(self, state: &Path, tells: Tells) -> Result<Served, HttpError> {
         let Self { listener, address, given } = self;
         let tls = match given {
             None if address.ip().is_loopback() => None,
-            None => Some(Tls::of(Files::own(state, &names(address))?)?),
+            None => Some(Tls::own(state, &names(address))?),
             given => given,
         };
         let tokens = Tokens::open(state)?;
@@ -158,6 +163,10 @@ impl Port {
                 Ok(listener) => {
                     let patience = connection::Patience::default();
                     let context = routes::Context::new(tokens, watch);
+                    let tls = tls.map(Arc::new);
+                    if let Some(tls) = &tls {
+                        protocol::task::spawn(tell(Arc::clone(tls), tells));
+                    }
                     connection::serve(listener, tls, Arc::new(context), patience).await;
                 }
                 Err(error) => tracing::error!("failed to serve the page: {error}"),
@@ -168,6 +177,16 @@ impl Port {
             .spawn(move || runtime.block_on(serve))
             .map_err(action("start a thread"))?;
         Ok(served)
+    }
+}
+
+/// Looks at the certificate for ever, also while nobody connects, and tells what it is.
+async fn tell(tls: Arc<Tls>, tells: Tells) {
+    loop {
+        tls.acceptor(std::time::Instant::now());
+        let shown = tls.certificate();
+        tells.send_if_modified(|told| std::mem::replace(told, shown) != shown);
+        tokio::time::sleep(certificate::LOOK_AGAIN).await;
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 const NODE_STATES: [&str; 6] = ["alive", "unheard", "draining", "drained", "leaving", "gone"];
 
 /// What somebody may have to look after; each has its number, 0 too.
-const ATTENTION: [&str; 4] = ["disk", "drain", "clock", "version"];
+const ATTENTION: [&str; 5] = ["disk", "certificate", "drain", "clock", "version"];
 
 /// What room members have: the metric, what it tells, and its key in the listing of nodes.
 const ROOM: [(&str, &str, &str); 3] = [
@@ -283,7 +283,7 @@ mod tests {
     fn listings() -> Listings {
         Listings {
             nodes: json!([{"name": "a\"\n", "state": "alive", "slots": 2, "load": 0.5, "battery": 80,
-                "disk_free": 1024, "disk_size": 4096, "available_memory": null},
+                "disk_free": 1024, "disk_size": 4096, "available_memory": 2048},
                 {"name": "b", "state": "gone", "slots": 4, "load": null, "battery": null}]),
             jobs: json!([{"state": "running", "settings": {"copies": 2},
                 "checkpoints": [{"images": [{"holders": ["a"]}]}]},
@@ -292,6 +292,13 @@ mod tests {
             at: 0,
             error: None,
         }
+    }
+
+    /// The names of metrics in a text.
+    fn names(text: &str) -> Vec<&str> {
+        let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+        let starts = text.match_indices("ckptd_").map(|(start, _)| &text[start..]);
+        starts.filter_map(|rest| rest.split(|letter| !is_part(letter)).next()).collect()
     }
 
     #[test]
@@ -336,6 +343,28 @@ mod tests {
             assert!(older.lines().any(|found| found == line), "{line} is not in:\n{older}");
         }
         assert!(!older.contains("# UNIT") && !older.contains("EOF"), "{older}");
+        for (file, text) in [
+            ("packaging/grafana/ckptd.json", include_str!("../../../packaging/grafana/ckptd.json")),
+            (
+                "packaging/prometheus/alerts.yml",
+                include_str!("../../../packaging/prometheus/alerts.yml"),
+            ),
+            ("docs/src/guides/watch.md", include_str!("../../../docs/src/guides/watch.md")),
+        ] {
+            let asked = names(text);
+            assert!(!asked.is_empty(), "{file}");
+            // Histograms are described by their names without what a sample has behind it.
+            let is_told = |name: &&str| {
+                let mut lines = older.lines().filter(|line| !line.starts_with("# HELP"));
+                lines.any(|line| {
+                    let (described, sample) = (line.strip_prefix("# TYPE "), line);
+                    let line = described.unwrap_or(sample);
+                    line.strip_prefix(*name).is_some_and(|rest| rest.starts_with([' ', '{']))
+                })
+            };
+            let unknown: Vec<&str> = asked.into_iter().filter(|name| !is_told(name)).collect();
+            assert!(unknown.is_empty(), "{file} has metrics that there are not: {unknown:?}");
+        }
         // A machine that was turned out is told of no more.
         let empty = Listings::default();
         let text = metrics.text(&empty, None).unwrap();

@@ -21,7 +21,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Attention {
-    /// What it is about: `disk`, `drain`, `clock` or `version`.
+    /// What it is about: `disk`, `certificate`, `drain`, `clock` or `version`.
     what: &'static str,
     /// The member that it is about; None: the coordinator's machine.
     pub(super) node: Option<NodeName>,
@@ -44,6 +44,8 @@ impl ClusterMachine {
             members.filter(|(_, member)| member.presence != Presence::Gone)
         };
         found.extend(there().filter_map(|(node, member)| disk(node, member)));
+        let certificate = self.shared.certificate.concern(now);
+        found.extend(certificate.map(|text| Attention { what: "certificate", node: None, text }));
         found.extend(self.drains.iter().filter_map(|(node, drain)| {
             let why = drain.why.as_ref()?;
             let text = match caller.is_operator() {

@@ -118,6 +118,11 @@ pub(super) fn fullness(node: &NodeName, is_full: bool) {
     }
 }
 
+/// The page's certificate ends soon, or has ended.
+pub(super) fn page_certificate(concern: &str) {
+    warn!("page: {concern}");
+}
+
 /// A drained member on which nothing of any job runs any more.
 pub(super) fn emptied(node: &NodeName) {
     info!(%node, reason = "it was drained", "member: runs nothing any more");

@@ -1,6 +1,7 @@
 //! What happens to a cluster's coordinator, and what it wants done.
 
 use super::entry::ClusterEntry;
+use super::page_certificate::PageCertificate;
 use crate::event::Time;
 use protocol::cluster::agent::{FromAgent, JobUser, Stream, ToAgent};
 use protocol::cluster::audit::AuditEvent;
@@ -67,6 +68,11 @@ pub enum ClusterEvent {
     OwnRoom {
         /// What was found.
         room: Room,
+    },
+    /// The coordinator's page shows another certificate.
+    Page {
+        /// It; None: there is no page, or no TLS at it.
+        certificate: Option<PageCertificate>,
     },
     /// These members alone are to get the cluster's key; none: see [`ClusterAction::NameStandby`].
     Standbys {

@@ -38,6 +38,7 @@ mod looks;
 mod members;
 mod membership;
 mod noted_readings;
+mod page_certificate;
 mod peers;
 pub mod placement;
 mod recover;
@@ -56,6 +57,7 @@ mod work;
 pub use entry::{ClusterEntry, Login};
 pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now, Written};
 pub use image_keys::{ImageSecret, WrappedKey};
+pub use page_certificate::PageCertificate;
 pub use secrets::SeededSecrets;
 pub use settings::{ArchiveKey, ClusterSettings, RollbackLimits};
 pub use shortening::{say_the_same, shorten};
@@ -161,6 +163,7 @@ impl ClusterMachine {
             }
             ClusterEvent::Named { users } => self.shared.named = users,
             ClusterEvent::OwnRoom { room } => self.shared.own_room = Some(room),
+            ClusterEvent::Page { certificate } => self.shared.certificate.becomes(certificate),
             ClusterEvent::Standbys { nodes } => self.shared.standbys = nodes,
             ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, user, ask),
             ClusterEvent::ClientGone { client } => self.client_gone(&client),
@@ -169,6 +172,7 @@ impl ClusterMachine {
                 self.record_failed(now, number, reason);
             }
         }
+        self.shared.certificate.tell(now);
         self.pass_time(now);
         self.go_on_moving_away(now);
         self.shared.take_actions()

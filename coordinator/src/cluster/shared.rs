@@ -6,6 +6,7 @@ use super::event::{ClientId, ClusterAction};
 use super::logins::Logins;
 use super::members::Members;
 use super::noted_readings::NotedReadings;
+use super::page_certificate::WatchedCertificate;
 use super::secrets::SeededSecrets;
 use super::settings::ClusterSettings;
 use super::unproven_orders::UnprovenOrders;
@@ -70,6 +71,8 @@ pub(super) struct Shared {
     pub(super) named: BTreeSet<String>,
     /// On the disk of the coordinator's folder, once that was looked at.
     pub(super) own_room: Option<Room>,
+    /// The page's certificate.
+    pub(super) certificate: WatchedCertificate,
     /// Users' keys, and who has logged in by them.
     pub(super) logins: Logins,
     pub(super) clients: BTreeMap<ClientId, Client>,
@@ -111,6 +114,7 @@ impl Shared {
             standbys: BTreeSet::new(),
             named: BTreeSet::new(),
             own_room: None,
+            certificate: WatchedCertificate::default(),
             logins: Logins::default(),
             clients: BTreeMap::new(),
             noted_readings: NotedReadings::default(),

@@ -48,7 +48,9 @@ pub(crate) mod shortening;
 pub mod succession;
 
 use crate::cluster::entry::ClusterEntry;
-use crate::cluster::{ArchiveKey, ClusterMachine, ClusterSettings, RecoverError, SeededSecrets};
+use crate::cluster::{
+    ArchiveKey, ClusterMachine, ClusterSettings, PageCertificate, RecoverError, SeededSecrets,
+};
 use crate::journal::Journal;
 use crate::log::LogError;
 use admission::SharedAdmission;
@@ -127,6 +129,8 @@ pub struct Options {
     pub encryption: Encryption,
     /// The port for DMTCP's programs.
     pub dmtcp: Option<DmtcpOptions>,
+    /// The certificate that the page shows, as the page tells; None: none.
+    pub page: watch::Receiver<Option<PageCertificate>>,
 }
 
 /// The port for DMTCP's programs, and who keeps what is to be known of them.
@@ -410,7 +414,7 @@ async fn run_from(
     let driver =
         Driver::new(machine, journal, logs, audit, register, operator, clock, copies, absent)
             .map_err(io_error("start the thread of the log"))?;
-    let driver = driver.shortening_above(log_shortened_above()?);
+    let driver = driver.shortening_above(log_shortened_above()?).hearing(options.page.clone());
     let mut driver = driver.sealing(OrderSealer::new(folder.sealer));
     let (dmtcp_sender, dmtcp_orders) = mpsc::channel(MAX_INCOMING);
     let dmtcp_address = dmtcp.as_ref().map(|(port, _)| port.address());

@@ -1,7 +1,7 @@
 //! What status says that somebody should look after.
 
 use crate::rig::{Rig, name};
-use coordinator::cluster::ClusterEvent;
+use coordinator::cluster::{ClusterEvent, PageCertificate};
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::settings::{Interval, JobSettings};
@@ -84,5 +84,25 @@ fn a_disk_of_the_coordinators_that_fills_up_is_named() {
         "{told:?}"
     );
     rig.comes(ClusterEvent::OwnRoom { room: FREE.unwrap() });
+    assert_eq!(lines(&mut rig), [""; 0]);
+}
+
+#[test]
+fn a_certificate_of_the_page_that_ends_is_named_until_there_is_another() {
+    let mut rig = Rig::alone(1, Rig::on_demand());
+    let days = |count: u64| count * 24 * 3600 * 1000;
+    let now_ms = rig.now().unix_ms;
+    let ends = |ends_ms| Some(PageCertificate { ends_ms, is_own: false });
+    rig.comes(ClusterEvent::Page { certificate: ends(now_ms + days(31)) });
+    assert_eq!(lines(&mut rig), [""; 0]);
+    rig.skip(days(2));
+    let told = lines(&mut rig);
+    let text = "the certificate of the coordinator's page ends in 29 days";
+    assert!(told.len() == 1 && told[0].contains(text), "{told:?}");
+    rig.comes(ClusterEvent::Page { certificate: ends(now_ms + days(400)) });
+    assert_eq!(lines(&mut rig), [""; 0]);
+    rig.comes(ClusterEvent::Page { certificate: ends(now_ms) });
+    assert!(lines(&mut rig)[0].contains("has ended"));
+    rig.comes(ClusterEvent::Page { certificate: None });
     assert_eq!(lines(&mut rig), [""; 0]);
 }

@@ -131,7 +131,7 @@ impl Rig {
         self.settle();
     }
 
-    fn now(&self) -> Time {
+    pub fn now(&self) -> Time {
         Time { nanos: self.nanos, unix_ms: 1_700_000_000_000 + self.nanos / MILLI }
     }
 

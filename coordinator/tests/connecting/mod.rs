@@ -20,6 +20,7 @@ pub fn options(state: &Path, listen: SocketAddr) -> Options {
         recover: None,
         discover: false,
         dmtcp: None,
+        page: tokio::sync::watch::channel(None).1,
         encryption: Encryption::default(),
     }
 }

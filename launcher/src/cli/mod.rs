@@ -3,6 +3,7 @@
 //! - `archives`: what export and import take.
 //! - `config`: what config takes.
 //! - `demo`: the parts of the demonstration.
+//! - `examples`: command lines in files for other programs.
 //! - `farm`: what farm takes.
 //! - `jobs`: what run and restart take, and the settings of jobs.
 //! - `listings`: what the commands that list and show take.
@@ -16,6 +17,8 @@ mod config;
 #[cfg(feature = "demo")]
 mod demo;
 pub mod elsewhere;
+#[cfg(test)]
+mod examples;
 mod farm;
 mod flowing;
 mod jobs;

@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::spans::Process;
 use coordinator::server::{Exchanged, Options, ServeError, exchange_authority, serve};
 use std::path::{Path, PathBuf};
+use tokio::sync::watch;
 
 pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(), Failure> {
     let _spans = super::tell_what_happens(Some(Process::Coordinator));
@@ -23,6 +24,7 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
     let default = arguments.state.is_none();
     let state = folder(context, arguments.state)?;
     let recover = arguments.recover.then(|| context.state.path().to_owned());
+    let (tells, hears) = watch::channel(None);
     let options = Options {
         listen: arguments.listen,
         state,
@@ -31,6 +33,7 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
         discover: arguments.discover,
         encryption: arguments.encryption.into(),
         dmtcp,
+        page: hears,
     };
     let made = match (&context.asked_dir, default) {
         (_, false) => format!("ckptd token --state {}", options.state.display()),
@@ -56,7 +59,7 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
             );
         }
         if let Some(page) = page.take() {
-            page.serve(&options.state);
+            page.serve(&options.state, tells);
         }
     })
     .map_err(|error| match error {

@@ -9,7 +9,7 @@ use ckptd_http::certificate::Files;
 use ckptd_http::grants::{self, Grant, Wanted};
 use ckptd_http::role::Role;
 use ckptd_http::token::{TokenError, login_address};
-use ckptd_http::{HttpError, Port, Served};
+use ckptd_http::{HttpError, Port, Served, Tells};
 use protocol::clock::wall_ms;
 use serde_json::json;
 use std::io::IsTerminal;
@@ -34,8 +34,9 @@ impl Page {
     }
 
     /// Serves the page of a coordinator that runs now. Where that fails, its jobs are worth more than its page.
-    pub fn serve(self, state: &Path) {
-        match self.0.serve(state) {
+    /// `tells`: hears of its certificate.
+    pub fn serve(self, state: &Path, tells: Tells) {
+        match self.0.serve(state, tells) {
             Ok(served) => drop(print(&told(&served, state, std::io::stdout().is_terminal()))),
             Err(error) => eprintln!("ckptd: {}; the coordinator runs without it", failed(error)),
         }

@@ -20,7 +20,7 @@ use super::needed::needed_key;
 use super::replication::Replication;
 use super::sealing::OrderSealer;
 use crate::cluster::entry::ClusterEntry;
-use crate::cluster::{ClusterAction, ClusterEvent, ClusterMachine};
+use crate::cluster::{ClusterAction, ClusterEvent, ClusterMachine, PageCertificate};
 use crate::journal::Journal;
 use ckpt_dmtcp::cluster::{Call, Calls};
 use disk::Disk;
@@ -186,6 +186,8 @@ pub struct Driver {
     pub dmtcp: Calls,
     disk: Disk<order::Written>,
     room: RoomWatch,
+    /// The page's certificate; None: there is no page.
+    page: Option<watch::Receiver<Option<PageCertificate>>>,
     shortening: Shortening,
 }
 
@@ -228,6 +230,7 @@ impl Driver {
             ending: None,
             dmtcp: Calls::default(),
             disk: Disk::start()?,
+            page: None,
             shortening: Shortening::default(),
         })
     }
@@ -235,6 +238,11 @@ impl Driver {
     /// One whose log is made shorter whenever it is longer than that.
     pub fn shortening_above(self, bytes: u64) -> Self {
         Self { shortening: Shortening::above(bytes), ..self }
+    }
+
+    /// One that hears of the page's certificate.
+    pub fn hearing(self, page: watch::Receiver<Option<PageCertificate>>) -> Self {
+        Self { page: Some(page), ..self }
     }
 
     /// One that seals what agents show to each other.
@@ -274,6 +282,9 @@ impl Driver {
             if let Some(room) = self.room.look(self.clock.now().nanos).await {
                 self.feed(ClusterEvent::OwnRoom { room });
             }
+            if let Some(certificate) = self.new_certificate() {
+                self.feed(ClusterEvent::Page { certificate });
+            }
             self.shorten_log().await;
             match came {
                 Some(Ok(Some(event))) => {
@@ -293,6 +304,13 @@ impl Driver {
             }
             self.perform_all();
         }
+    }
+
+    /// The page's certificate, if it is another than before.
+    fn new_certificate(&mut self) -> Option<Option<PageCertificate>> {
+        let page = self.page.as_mut()?;
+        // Without a page nobody tells of one.
+        page.has_changed().unwrap_or(false).then(|| *page.borrow_and_update())
     }
 
     fn take(&mut self, event: Incoming) {

@@ -29,6 +29,7 @@ mod owners;
 mod packaged;
 mod page;
 mod phones;
+mod promtool;
 mod recovery;
 mod rows;
 mod runtimes;

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::open_mpi::{finish, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
-use super::{Case, check};
+use super::{Case, check, promtool};
 use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::failure;
 use crate::job::Failure;
@@ -28,6 +29,8 @@ pub(super) const CASES: &[Case] = &[
 const PORT: &str = "7071";
 /// Where the browser's part of the test leaves pictures of the page, if this is set: a folder.
 const PICTURES: &str = "CKPTD_PAGE_PICTURES";
+/// A metric that there always is.
+const METRIC: &str = "ckptd_jobs";
 /// Its home on the coordinator's machine, from which they are taken.
 const LEFT: &str = "/mnt/home/pictures";
 
@@ -104,7 +107,29 @@ fn page_remote(stage: &Stage) -> Result<(), Failure> {
     }
     let listed = head.must_run(&["ckptd", "page", "--list"])?;
     check(listed.contains("guest") && !listed.contains("boss"), || listed.clone())?;
+    certificate_ends(&ckptd)?;
     finish(&ckptd, &mut job)
+}
+
+/// A certificate that ends soon takes the place of the one that is shown: status says so.
+fn certificate_ends(ckptd: &Ckptd) -> Result<(), Failure> {
+    let head = ckptd.coordinator_node();
+    let status = || head.must_run(&["ckptd", "status"]);
+    let (before, about) = (status()?, "the certificate of the coordinator's page ends");
+    check(!before.contains(about), || before.clone())?;
+    let made = "cd \"$CKPTD_DIR/coordinator\" && umask 077 && \
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=head \
+            -keyout key.new -out certificate.new 2> openssl.log || { cat openssl.log >&2; exit 1; }
+        mv key.new http-key.pem && mv certificate.new http-certificate.pem";
+    head.must_run(&["sh", "-c", made])?;
+    let mut told = String::new();
+    let until = Instant::now() + LIMIT;
+    while !told.contains(&format!("{about} in 9 days: start the coordinator again")) {
+        check(Instant::now() < until, || format!("status does not tell:\n{told}"))?;
+        std::thread::sleep(Duration::from_millis(300));
+        told = status()?;
+    }
+    Ok(())
 }
 
 /// What programs on other machines are told, by the certificate that they were given.
@@ -131,7 +156,7 @@ fn programs(ckptd: &Ckptd, (viewer, operator): (&str, &str), job: &str) -> Resul
     let wanted = [
         (viewer, format!("{url}/data"), "200", job),
         (&nobodys, format!("{url}/data"), "200", "\"jobs\":[]"),
-        (&metrics, format!("{url}/metrics"), "200", "ckptd_jobs"),
+        (&metrics, format!("{url}/metrics"), "200", METRIC),
         (&metrics, format!("{url}/data"), "403", "for /metrics alone"),
         (viewer, order.clone(), "403", "only operators"),
         (operator, format!("-H 'Origin: https://evil.example' {order}"), "403", "this page alone"),
@@ -142,6 +167,9 @@ fn programs(ckptd: &Ckptd, (viewer, operator): (&str, &str), job: &str) -> Resul
     for (bearer, more, status, text) in wanted {
         let (found, said) = asked(2, bearer, &more)?;
         check(found == status && said.contains(text), || format!("{more}: {found}: {said}"))?;
+        if text == METRIC {
+            promtool::takes_metrics(&said)?;
+        }
     }
     // Whoever guesses is told to wait, but nobody who has a token.
     let mut found = Vec::new();
