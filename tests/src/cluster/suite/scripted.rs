@@ -42,24 +42,25 @@ fn run_times(stage: &Stage) -> Result<(), Failure> {
     for package in packaged::PACKAGES {
         let Some(path) = packaged::path(package) else { continue };
         // Open MPI counts the slots of a host that it is told, the others have no need to.
-        let alone = if package == "openmpi" { "--host node2:2" } else { "-hosts node2" };
+        let (alone, option, line) = match package {
+            "openmpi" => ("--host node2:2", "--hostfile", "node2 slots=2"),
+            _ => ("-hosts node2", "-f", "node2:2"),
+        };
         let text = format!(
             "#!/bin/bash
 mpirun -n 6 python {allreduce} 2 && echo first
-mpirun {alone} -n 2 python {allreduce} 2 && echo second
+mpirun {alone} -n 2 python {allreduce} 1 && echo second
+echo {line} > $TMPDIR/own
+mpirun {option} $TMPDIR/own -n 2 python {allreduce} 1 && echo third
 "
         );
         let mut job = start(&ckptd, package, &path, &text)?;
-        job.must_end_with("second", JOB_LIMIT)?;
+        job.must_end_with("third", JOB_LIMIT)?;
         let output = job.output();
-        let wanted = [
-            "rank 5 of 6 on node3",
-            "first",
-            "rank 0 of 2 on node2",
-            "rank 1 of 2 on node2",
-            "second",
-        ];
-        check(wanted.iter().all(|text| output.contains(text)), || {
+        let wanted = ["rank 5 of 6 on node3", "first", "second", "third"];
+        let there = |rank: &str| output.matches(&format!("rank {rank} of 2 on node2")).count();
+        let found = wanted.iter().all(|text| output.contains(text));
+        check(found && there("0") == 2 && there("1") == 2, || {
             format!("{package} did not find the nodes:\n{output}")
         })?;
     }
