@@ -82,8 +82,7 @@ fn host_files(hosts: &[Host], environment: &[(OsString, OsString)]) -> Vec<Given
         GivenFile { name: name.into(), content: lines(between), variables }
     };
     let prrte = [(RunTime::OpenMpi5, "PRTE_MCA_prte_default_hostfile")];
-    let hydra =
-        [(RunTime::Mpich, "HYDRA_HOST_FILE"), (RunTime::IntelMpi, "I_MPI_HYDRA_HOST_FILE")];
+    let hydra = [(RunTime::Mpich, "HYDRA_HOST_FILE"), (RunTime::IntelMpi, "I_MPI_HYDRA_HOST_FILE")];
     let files =
         [given("ckptd-hosts-prrte", " slots=", &prrte), given("ckptd-hosts-hydra", ":", &hydra)];
     files.into_iter().filter(|file| !file.variables.is_empty()).collect()
