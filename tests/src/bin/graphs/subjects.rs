@@ -50,6 +50,7 @@ const PROGRAMS: &[&str] = &[
     "memorysharers",
     "mptcplisten",
     "mqueue",
+    "multicastqueue",
     "namespacefd",
     "nestedusers",
     "netlink",
