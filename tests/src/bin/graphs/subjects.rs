@@ -66,6 +66,7 @@ const PROGRAMS: &[&str] = &[
     "pivotroot",
     "pkeys",
     "posixtimer",
+    "posixtimerthreads",
     "prctls",
     "processattr",
     "procfiles",
