@@ -45,13 +45,13 @@ impl Timer {
 
     /// A timer as it says that it is.
     fn read(copy: BorrowedFd<'_>) -> Result<Self> {
-        let (remaining_ns, interval_ns) = get(copy)?;
+        let (remaining_ns, interval_ns, now) = get_and_now(copy)?;
         let info = FdInfo::of_own(copy)?;
         let clock = info.number("clockid", 10)? as i32;
         let flags = info.number("settime flags", 8)? as i32;
         let ticks = info.number("ticks", 10)?;
         let mut timer = Self { clock, flags, ticks, remaining_ns, interval_ns, deadline_ns: None };
-        timer.set_deadline()?;
+        timer.set_deadline(now);
         Ok(timer)
     }
 
@@ -65,21 +65,22 @@ impl Timer {
     /// is about to expire.
     fn ask(&mut self, copy: BorrowedFd<'_>) -> Result<()> {
         let before = self.ticks;
-        (self.remaining_ns, self.interval_ns) = get(copy)?;
+        let now;
+        (self.remaining_ns, self.interval_ns, now) = get_and_now(copy)?;
         self.ticks = FdInfo::of_own(copy)?.number("ticks", 10)?;
         if self.may_be_due() && self.interval_ns > 0 && before < self.ticks {
             self.remaining_ns = 1;
         }
-        self.set_deadline()
+        self.set_deadline(now);
+        Ok(())
     }
 
-    fn set_deadline(&mut self) -> Result<()> {
+    /// `now`: what the wall clock showed when the rest was asked for.
+    fn set_deadline(&mut self, now: i64) {
         if self.on_wall_clock() && self.remaining_ns > 0 {
-            let now = clocks::now(nix::time::ClockId::CLOCK_REALTIME)?;
             let remaining = i64::try_from(self.remaining_ns).unwrap_or(i64::MAX);
             self.deadline_ns = Some(now.saturating_add(remaining));
         }
-        Ok(())
     }
 
     fn create(&self, context: &mut RestoreContext) -> Result<OwnedFd> {
@@ -206,6 +207,27 @@ pub fn settle<'a>(timers: impl Iterator<Item = (&'a mut Timer, BorrowedFd<'a>)>)
         looks += 1;
     }
     Ok(())
+}
+
+/// How far apart the clock's times before and after a look at a timer may be: the deadline is as inexact.
+const CLOSE_NS: i64 = 20_000;
+
+/// How often a timer is looked at for that: whoever looks may lose its processor each time.
+const MOST_LOOKS: u32 = 10;
+
+/// (remaining, interval, the wall clock as it was asked) in ns.
+fn get_and_now(timer: BorrowedFd<'_>) -> Result<(u64, u64, i64)> {
+    let clock = || clocks::now(nix::time::ClockId::CLOCK_REALTIME);
+    let mut looks = 0;
+    loop {
+        let before = clock()?;
+        let (remaining, interval) = get(timer)?;
+        looks += 1;
+        // The last look counts: expirations are counted as of that one.
+        if looks == MOST_LOOKS || clock()?.saturating_sub(before) <= CLOSE_NS {
+            return Ok((remaining, interval, before));
+        }
+    }
 }
 
 /// (remaining, interval) in ns.
