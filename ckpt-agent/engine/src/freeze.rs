@@ -1,6 +1,8 @@
 //! Stops every thread of a job: a fixed point over processes and threads, since both can be
 //! born while others are being stopped.
 
+mod vfork;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -412,7 +414,7 @@ impl Freezer {
         let waiting: Vec<i32> = self.running.keys().copied().collect();
         for tid in waiting {
             let Some(&pid) = self.known.get(&tid) else { continue };
-            if !waits_uninterruptibly(pid, tid)? {
+            if !vfork::waits_uninterruptibly(pid, tid)? {
                 // Only slow: it has not been on a CPU yet.
                 continue;
             }
@@ -442,6 +444,11 @@ impl Freezer {
     fn too_long(&self) -> EngineError {
         // It is named here.
         doing::nothing();
+        let of = |tid: &i32| self.known.get(tid).copied().unwrap_or(*tid);
+        let in_vfork = |tid: &i32| vfork::refusal(of(tid), *tid, self.limit);
+        if let Some(refusal) = self.running.keys().find_map(in_vfork) {
+            return refusal;
+        }
         let count = self.running.len();
         let culprit = self.running.keys().next().map_or_else(String::new, |tid| {
             let pid = self.known.get(tid).copied().unwrap_or(*tid);
@@ -496,12 +503,6 @@ impl Freezer {
         }
         Ok(FrozenJob { processes, zombies, stand_ins, since, hurry })
     }
-}
-
-/// Whether a thread is in a wait that no stop ends, as in vfork (state D, proc_pid_stat(5)).
-fn waits_uninterruptibly(pid: i32, tid: i32) -> Result<bool> {
-    let text = read_text(&format!("/proc/{pid}/task/{tid}/stat"))?;
-    Ok(text.as_deref().and_then(state) == Some('D'))
 }
 
 fn is_zombie(pid: i32, tid: i32) -> Result<bool> {
@@ -587,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_does_not_stop_is_named() {
+    fn a_thread_that_waits_in_vfork_is_named() {
         // SAFETY: the child makes plain system calls alone.
         let init = match unsafe { fork() }.unwrap() {
             ForkResult::Parent { child } => child,
@@ -615,8 +616,9 @@ mod tests {
         }
         let _ = waitpid(init, None);
         let text = error.map(|error| error.with_place(doing::last())).unwrap_or_default();
-        let stuck = format!("thread {0} of process {0} (", job[0]);
-        assert!(text.starts_with("stopping 1 of ") && text.contains(&stuck), "{text}, of {job:?}");
-        assert!(text.contains("is in state D, ") && text.ends_with("longer than 100 ms"), "{text}");
+        let stuck = format!("process {} (", job[0]);
+        assert!(text.starts_with(&stuck) && text.contains("): waits in vfork(2) for"), "{text}");
+        assert!(text.contains(&format!("for process {} (", job[1])), "{text}, of {job:?}");
+        assert!(text.contains("nor ended within 100 ms; "), "{text}");
     }
 }

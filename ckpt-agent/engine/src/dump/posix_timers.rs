@@ -44,32 +44,17 @@ impl Listed {
     }
 }
 
-/// The timers of a process with so many threads.
+/// The timers of a process.
 ///
 /// # Errors
-/// A refusal where the thread can't be told whose CPU time one counts; a list that is not understood.
-pub fn listed(host_pid: i32, threads: usize) -> Result<Vec<Listed>> {
+/// A list that is not understood.
+pub fn listed(host_pid: i32) -> Result<Vec<Listed>> {
     let path = format!("/proc/{host_pid}/timers");
     // Where the kernel keeps no such list it can't be known whether there are any.
     let Some(text) = read_text(&path)? else { return Ok(Vec::new()) };
     let lines: Vec<&str> = text.lines().collect();
     let all: Option<Vec<Listed>> = lines.chunks(4).map(parse).collect();
-    let all = all.ok_or_else(|| EngineError::odd(path, "no list of timers"))?;
-    // A thread that has the signals of a timer of its own has made it, as a rule: profilers do so.
-    let unknown = |timer: &&Listed| {
-        timer.is_of_its_maker() && threads > 1 && timer.notified_thread().is_none()
-    };
-    match all.iter().find(unknown) {
-        None => Ok(all),
-        Some(timer) => Err(Refusal::new(
-            format!(
-                "has a POSIX timer ({}) of a thread's CPU time, and the kernel does not tell which thread's",
-                timer.id
-            ),
-            "make it with the clock of pthread_getcpuclockid(3)",
-        )
-        .into()),
-    }
+    all.ok_or_else(|| EngineError::odd(path, "no list of timers"))
 }
 
 fn parse(lines: &[&str]) -> Option<Listed> {
@@ -158,6 +143,8 @@ fn as_of(timer: &Listed, passed: Duration, interval_ns: u64, remaining_ns: u64) 
     if interval_ns > 0 && then > interval_ns { remaining_ns } else { then }
 }
 
+/// Whose CPU time a timer counts, where that is a thread's that can be told at once: a thread that has the signals of a timer of
+/// its own has made it, as a rule, since profilers do so.
 fn own_thread(timer: &Listed, threads: &[(i32, Pid)]) -> Result<Option<Pid>> {
     if !timer.is_of_its_maker() {
         return Ok(None);
@@ -165,8 +152,73 @@ fn own_thread(timer: &Listed, threads: &[(i32, Pid)]) -> Result<Option<Pid>> {
     match (timer.notified_thread(), threads) {
         (Some(tid), _) => job_number(tid, threads).map(Some),
         (None, [(_, only)]) => Ok(Some(*only)),
-        (None, _) => Err(EngineError::odd(format!("timer {}", timer.id), "of an unknown thread")),
+        (None, _) => Ok(None),
     }
+}
+
+/// The timers of which it is not known yet whose CPU time they count.
+pub fn unclaimed(listed: &[Listed], timers: &[PosixTimer]) -> Vec<i32> {
+    let pairs = listed.iter().zip(timers);
+    let unknown = pairs.filter(|(own, timer)| own.is_of_its_maker() && timer.thread.is_none());
+    unknown.map(|(_, timer)| timer.id).collect()
+}
+
+/// Calls that cost a thread CPU time between two looks at a timer.
+const BETWEEN: usize = 16;
+
+/// Finds out whether such timers count the CPU time of this thread, while all others stand: then what is left of one falls as the
+/// thread makes calls.
+///
+/// # Errors
+/// A refusal where that of another one fell as well; failed calls.
+pub fn claim(
+    remote: &mut Remote<'_>,
+    (host_tid, threads): (i32, &[(i32, Pid)]),
+    unclaimed: &[i32],
+    timers: &mut [PosixTimer],
+) -> Result<()> {
+    for timer in timers.iter_mut().filter(|timer| unclaimed.contains(&timer.id)) {
+        let at = remote.scratch_data()?;
+        let id = timer.id as u64;
+        let mut batch = Batch::new();
+        batch.add(libc::SYS_timer_gettime, &[id, at]);
+        for _ in 0..BETWEEN {
+            batch.add(libc::SYS_getppid, &[]);
+        }
+        batch.add(libc::SYS_timer_gettime, &[id, at + SPEC]);
+        let answers = remote.run(&batch)?;
+        for answer in [answers.first(), answers.last()].into_iter().flatten() {
+            remote.checked("timer_gettime", *answer)?;
+        }
+        let mut left = [0; 2];
+        for (place, left) in (0u64..).zip(&mut left) {
+            let mut bytes = [0; 4 * WORD];
+            remote.memory().read(at + place * SPEC, &mut bytes)?;
+            *left = spec(&bytes).1;
+        }
+        if left[1] >= left[0] {
+            continue;
+        }
+        if timer.thread.replace(job_number(host_tid, threads)?).is_some() {
+            let what = format!("has a POSIX timer ({id}) whose thread did not stand still");
+            return Err(Refusal::passing(what, "the next checkpoint will take it").into());
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a timer that no thread's calls have changed.
+///
+/// # Errors
+/// The refusal.
+pub fn refuse_unclaimed(unclaimed: &[i32], timers: &[PosixTimer]) -> Result<()> {
+    let unknown = |timer: &&PosixTimer| timer.thread.is_none() && unclaimed.contains(&timer.id);
+    let Some(timer) = timers.iter().find(unknown) else { return Ok(()) };
+    let what = format!(
+        "has a POSIX timer ({}) of a thread's CPU time that is not armed, or whose thread has ended, and the kernel does not tell which thread's",
+        timer.id
+    );
+    Err(Refusal::new(what, "make it with the clock of pthread_getcpuclockid(3)").into())
 }
 
 fn job_number(tid: i32, threads: &[(i32, Pid)]) -> Result<Pid> {
@@ -234,18 +286,26 @@ mod tests {
         assert_eq!(own_thread(of_thread, &threads).unwrap(), Some(3));
         assert_eq!(own_thread(of_process, &threads).unwrap(), None);
         let unheard = Listed { notify: libc::SIGEV_SIGNAL, ..of_thread.clone() };
-        assert!(own_thread(&unheard, &threads).is_err());
+        assert_eq!(own_thread(&unheard, &threads).unwrap(), None);
         assert_eq!(own_thread(&unheard, &threads[..1]).unwrap(), Some(2));
     }
 
     #[test]
-    fn a_signal_of_a_timer_is_the_timer_s() {
-        let mut siginfo = [0u8; 128];
-        siginfo[8..12].copy_from_slice(&BY_TIMER.to_ne_bytes());
-        siginfo[TIMER_ID_AT..TIMER_ID_AT + 4].copy_from_slice(&5i32.to_ne_bytes());
-        let hex = |bytes: &[u8]| PendingSignal { siginfo: crate::graph::to_hex(bytes) };
-        let mut timers = vec![PosixTimer {
-            id: 5,
+    fn what_no_thread_claims_is_refused() {
+        let listed = three();
+        let unheard = Listed { notify: libc::SIGEV_SIGNAL, ..listed[1].clone() };
+        let mut timers = vec![timer(listed[0].id), timer(unheard.id)];
+        let unclaimed = unclaimed(&[listed[0].clone(), unheard], &timers);
+        assert_eq!(unclaimed, [1]);
+        let refusal = refuse_unclaimed(&unclaimed, &timers).unwrap_err().to_string();
+        assert!(refusal.contains("POSIX timer (1)"), "{refusal}");
+        timers[1].thread = Some(3);
+        refuse_unclaimed(&unclaimed, &timers).unwrap();
+    }
+
+    fn timer(id: i32) -> PosixTimer {
+        PosixTimer {
+            id,
             clock: 1,
             thread: None,
             notify: 0,
@@ -256,7 +316,16 @@ mod tests {
             interval_ns: 1,
             overrun: 0,
             due: false,
-        }];
+        }
+    }
+
+    #[test]
+    fn a_signal_of_a_timer_is_the_timer_s() {
+        let mut siginfo = [0u8; 128];
+        siginfo[8..12].copy_from_slice(&BY_TIMER.to_ne_bytes());
+        siginfo[TIMER_ID_AT..TIMER_ID_AT + 4].copy_from_slice(&5i32.to_ne_bytes());
+        let hex = |bytes: &[u8]| PendingSignal { siginfo: crate::graph::to_hex(bytes) };
+        let mut timers = vec![timer(5)];
         let other = hex(&[0; 128]);
         let mut pending = vec![other.clone(), hex(&siginfo)];
         take_due(&mut timers, &mut pending);

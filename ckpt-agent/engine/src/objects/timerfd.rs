@@ -45,13 +45,13 @@ impl Timer {
 
     /// A timer as it says that it is.
     fn read(copy: BorrowedFd<'_>) -> Result<Self> {
-        let (remaining_ns, interval_ns) = get(copy)?;
+        let (remaining_ns, interval_ns, now) = get_and_now(copy)?;
         let info = FdInfo::of_own(copy)?;
         let clock = info.number("clockid", 10)? as i32;
         let flags = info.number("settime flags", 8)? as i32;
         let ticks = info.number("ticks", 10)?;
         let mut timer = Self { clock, flags, ticks, remaining_ns, interval_ns, deadline_ns: None };
-        timer.set_deadline()?;
+        timer.set_deadline(now);
         Ok(timer)
     }
 
@@ -65,21 +65,22 @@ impl Timer {
     /// is about to expire.
     fn ask(&mut self, copy: BorrowedFd<'_>) -> Result<()> {
         let before = self.ticks;
-        (self.remaining_ns, self.interval_ns) = get(copy)?;
+        let now;
+        (self.remaining_ns, self.interval_ns, now) = get_and_now(copy)?;
         self.ticks = FdInfo::of_own(copy)?.number("ticks", 10)?;
         if self.may_be_due() && self.interval_ns > 0 && before < self.ticks {
             self.remaining_ns = 1;
         }
-        self.set_deadline()
+        self.set_deadline(now);
+        Ok(())
     }
 
-    fn set_deadline(&mut self) -> Result<()> {
+    /// `now`: what the wall clock showed when the rest was asked for.
+    fn set_deadline(&mut self, now: i64) {
         if self.on_wall_clock() && self.remaining_ns > 0 {
-            let now = clocks::now(nix::time::ClockId::CLOCK_REALTIME)?;
             let remaining = i64::try_from(self.remaining_ns).unwrap_or(i64::MAX);
             self.deadline_ns = Some(now.saturating_add(remaining));
         }
-        Ok(())
     }
 
     fn create(&self, context: &mut RestoreContext) -> Result<OwnedFd> {
@@ -105,6 +106,9 @@ impl Timer {
     /// # Errors
     /// Failed timerfd_settime(2).
     pub fn arm(&self, timer: BorrowedFd<'_>) -> Result<()> {
+        if let Some(first) = self.first_of_unread() {
+            return set(timer, first, self.interval_ns, self.flags);
+        }
         let mut first = self.remaining_ns;
         let mut flags = self.flags & !libc::TFD_TIMER_ABSTIME;
         if let (Some(deadline), true) = (self.deadline_ns, self.on_wall_clock()) {
@@ -126,6 +130,15 @@ impl Timer {
             self.let_expire(timer)?;
         }
         Ok(())
+    }
+
+    /// Of a periodic timer that was armed on a wall clock absolutely and has unread expirations: when the first of them was. Those
+    /// since the checkpoint count as well. Armed for that moment, the kernel counts both (fs/timerfd.c, timerfd_read_iter()),
+    /// while a count that is set loses one that comes between.
+    fn first_of_unread(&self) -> Option<u64> {
+        let deadline = self.deadline_ns.filter(|_| self.on_wall_clock())?;
+        let back = self.ticks.checked_mul(self.interval_ns).filter(|back| *back > 0)?;
+        u64::try_from(deadline).ok()?.checked_sub(back).filter(|first| *first > 0)
     }
 
     /// Brings the expirations about by a first one that lies so far back: without the ioctl, as in a 32-bit process of
@@ -196,6 +209,27 @@ pub fn settle<'a>(timers: impl Iterator<Item = (&'a mut Timer, BorrowedFd<'a>)>)
     Ok(())
 }
 
+/// How far apart the clock's times before and after a look at a timer may be: the deadline is as inexact.
+const CLOSE_NS: i64 = 20_000;
+
+/// How often a timer is looked at for that: whoever looks may lose its processor each time.
+const MOST_LOOKS: u32 = 10;
+
+/// (remaining, interval, the wall clock as it was asked) in ns.
+fn get_and_now(timer: BorrowedFd<'_>) -> Result<(u64, u64, i64)> {
+    let clock = || clocks::now(nix::time::ClockId::CLOCK_REALTIME);
+    let mut looks = 0;
+    loop {
+        let before = clock()?;
+        let (remaining, interval) = get(timer)?;
+        looks += 1;
+        // The last look counts: expirations are counted as of that one.
+        if looks == MOST_LOOKS || clock()?.saturating_sub(before) <= CLOSE_NS {
+            return Ok((remaining, interval, before));
+        }
+    }
+}
+
 /// (remaining, interval) in ns.
 fn get(timer: BorrowedFd<'_>) -> Result<(u64, u64)> {
     let mut value = libc::itimerspec { it_interval: timespec(0), it_value: timespec(0) };
@@ -231,6 +265,33 @@ fn nanoseconds(time: libc::timespec) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unread_expirations_of_a_wall_clock_go_on_counting() {
+        const PERIOD: u64 = 10_000_000_000;
+        let now = clocks::now(nix::time::ClockId::CLOCK_REALTIME).unwrap();
+        for passed in [0, 7] {
+            // It was to expire next half a period after the last of the expirations that have passed.
+            let next = now - (PERIOD * passed) as i64 + (PERIOD / 2) as i64;
+            let timer = Timer {
+                clock: libc::CLOCK_REALTIME,
+                flags: libc::TFD_TIMER_ABSTIME,
+                ticks: 3,
+                remaining_ns: PERIOD / 2,
+                interval_ns: PERIOD,
+                deadline_ns: Some(next),
+            };
+            let made = create(timer.clock).unwrap();
+            timer.arm(made.as_fd()).unwrap();
+            // However late this looks, the count fits when it expires next.
+            let mut found = Timer::read(made.as_fd()).unwrap();
+            found.ask(made.as_fd()).unwrap();
+            let grid = found.deadline_ns.unwrap() - next;
+            let expired = 3 + (grid + PERIOD as i64 / 2) as u64 / PERIOD;
+            assert_eq!(found.ticks, expired, "{found:?}");
+            assert!(expired >= 3 + passed && found.flags == libc::TFD_TIMER_ABSTIME);
+        }
+    }
 
     #[test]
     fn one_that_is_due_is_told_from_one_that_is_off() {

@@ -175,8 +175,8 @@ impl Quiesced {
             self.check_memory(host_pid, &mappings)
                 .map_err(|error| error.of(node.pid, &node.comm))?;
         }
-        let timers = posix_timers::listed(host_pid, statuses.len())
-            .map_err(|error| error.of(node.pid, &node.comm))?;
+        let timers =
+            posix_timers::listed(host_pid).map_err(|error| error.of(node.pid, &node.comm))?;
         let vdso = Vdso::of(host_pid, &mappings).map_err(|error| error.of(node.pid, &node.comm))?;
         Ok(Seen { mappings, vdso, statuses, timers, sandboxes })
     }
@@ -242,6 +242,10 @@ impl Quiesced {
         let first = statuses.first().ok_or(EngineError::Gone(host_pid))?;
         let leader = process::ask_thread(&mut remote, scratch, first, &mut known)?;
         inside.threads.push(leader);
+        let unclaimed = posix_timers::unclaimed(&timers, &inside.timers);
+        let leader = remote.thread().tid();
+        posix_timers::claim(&mut remote, (leader, &numbers), &unclaimed, &mut inside.timers)
+            .map_err(name)?;
         drop(remote);
         for (thread, status) in process.threads.iter_mut().zip(&statuses).skip(1) {
             let (tid, pid) = (thread.tid(), host_pid);
@@ -250,7 +254,10 @@ impl Quiesced {
             let mut remote = Remote::take(thread, entry_point)?.with_scratch(scratch);
             let image = process::ask_thread(&mut remote, scratch, status, &mut known)?;
             inside.threads.push(image);
+            posix_timers::claim(&mut remote, (tid, &numbers), &unclaimed, &mut inside.timers)
+                .map_err(name)?;
         }
+        posix_timers::refuse_unclaimed(&unclaimed, &inside.timers).map_err(name)?;
         for (image, sandbox) in inside.threads.iter_mut().zip(sandboxes.of_threads) {
             image.sandbox = sandbox;
         }

@@ -164,6 +164,11 @@ impl ObjectKind for UdpSocket {
             made.push((saved, socket));
         }
         queue::fill(&made, is_shared, context)?;
+        for (saved, socket) in &made {
+            if queue::is_filled_unbound(saved.object) {
+                bind(saved.object, socket, context)?;
+            }
+        }
         for (_, socket) in made.iter().filter(|(saved, _)| saved.object.refused) {
             queue::be_refused(socket).map_err(|error| system("have refused", error))?;
         }
@@ -218,28 +223,34 @@ fn finish(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) -> R
     shut.put_back(socket).map_err(|error| system("shut down", error))
 }
 
+/// A socket with its early options, bound but for one that is filled before that ([`queue::is_filled_unbound`]).
 fn make(saved: &UdpSocket, shared: bool, context: &mut RestoreContext) -> Result<Socket> {
     let early = if shared { saved.options.for_shared_port() } else { saved.options.clone() };
-    let new = |context: &mut RestoreContext| -> Result<Socket> {
-        let socket = UdpSocket::new_socket(saved.v6, saved.lite)?;
-        if saved.options.number("reuse_address") != 0 {
-            socket.set_reuse_address(true).map_err(|error| system("setsockopt", error))?;
-        }
-        let mut failed = early.apply(&socket, saved.kind(), Moment::BeforeBind);
-        failed.extend(saved.options.apply(&socket, saved.kind(), Moment::Made));
-        warn_of(&failed, context);
-        saved.options.apply_buffers(&socket);
-        saved.options.apply_buffer_lock(&socket);
-        Ok(socket)
-    };
-    let socket = new(context)?;
-    let Some(local) = saved.local else { return Ok(socket) };
+    let socket = UdpSocket::new_socket(saved.v6, saved.lite)?;
+    if saved.options.number("reuse_address") != 0 {
+        socket.set_reuse_address(true).map_err(|error| system("setsockopt", error))?;
+    }
+    let mut failed = early.apply(&socket, saved.kind(), Moment::BeforeBind);
+    failed.extend(saved.options.apply(&socket, saved.kind(), Moment::Made));
+    warn_of(&failed, context);
+    saved.options.apply_buffers(&socket);
+    saved.options.apply_buffer_lock(&socket);
+    if !queue::is_filled_unbound(saved) {
+        bind(saved, &socket, context)?;
+    }
+    Ok(socket)
+}
+
+/// Gives a socket its address, or on another machine the one that is most like it. A socket whose bind(2) failed can be bound
+/// again (net/ipv4/af_inet.c, __inet_bind).
+fn bind(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) -> Result<()> {
+    let Some(local) = saved.local else { return Ok(()) };
     // Nobody looks for a socket that has a peer at its port.
     let here_only = saved.peer.is_none() && !context.cluster && !context.force;
     if here_only {
-        let _ = sockopt::set_int(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
+        let _ = sockopt::set_int(socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
     }
-    let Err(error) = socket.bind(&SockAddr::from(local)) else { return Ok(socket) };
+    let Err(error) = socket.bind(&SockAddr::from(local)) else { return Ok(()) };
     if here_only {
         return Err(super::tcp::taken(local, error));
     }
@@ -252,7 +263,6 @@ fn make(saved: &UdpSocket, shared: bool, context: &mut RestoreContext) -> Result
     }
     let mut last = None;
     for candidate in candidates {
-        let socket = new(context)?;
         if let Err(error) = socket.bind(&SockAddr::from(candidate)) {
             last = Some(error);
             continue;
@@ -262,7 +272,7 @@ fn make(saved: &UdpSocket, shared: bool, context: &mut RestoreContext) -> Result
             "address {local} can't be had ({error}): the {} is at {now} now",
             saved.name()
         ));
-        return Ok(socket);
+        return Ok(());
     }
     Err(EngineError::system("bind", local.to_string(), last.unwrap_or(error)))
 }

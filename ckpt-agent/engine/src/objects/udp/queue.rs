@@ -145,11 +145,26 @@ fn address(bytes: &[u8], v6: bool) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(Ipv6Addr::from(ip), port, 0, scope).into())
 }
 
+/// Whether a socket has its datagrams put back before it is bound. What is sent to the address of a group, or of all, goes to each
+/// socket that is bound to it (net/ipv4/udp.c, __udp4_lib_mcast_deliver), and to the network besides. One that is not bound
+/// yet has a port of its own while it has a peer, and none afterwards (__udp_disconnect).
+pub(super) fn is_filled_unbound(socket: &UdpSocket) -> bool {
+    let many = |ip: IpAddr| ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !socket.received.is_empty() && socket.local.is_some_and(|at| many(at.ip().to_canonical()))
+}
+
 /// A socket that is made, and where it is.
 struct Place<'m> {
     saved: &'m UdpSocket,
     socket: &'m Socket,
     at: SocketAddr,
+}
+
+impl Place<'_> {
+    /// Where it is now: one that is not bound is at an address only while it has a peer.
+    fn now(&self) -> Result<SocketAddr> {
+        if is_filled_unbound(self.saved) { own_address(self.socket) } else { Ok(self.at) }
+    }
 }
 
 /// Puts back what was not read, while no socket is connected to anyone.
@@ -230,12 +245,6 @@ fn send_from(
     shared: bool,
     places: &[Place<'_>],
 ) -> Result<()> {
-    let own = canonical(to.at);
-    // Whoever has an address of this machine reaches all sockets here by that very address.
-    let target = match own.ip().is_unspecified() {
-        true => SocketAddr::new(from.ip(), own.port()),
-        false => own,
-    };
     let own_sender;
     let (sender, v6) = match sender_at(from, to.saved.lite, places) {
         Some(place) => (place.socket, place.saved.v6),
@@ -245,8 +254,15 @@ fn send_from(
             (&own_sender, from.is_ipv6())
         }
     };
-    let peer = (shared && !std::ptr::eq(sender, to.socket)).then(|| as_family(from, to.saved.v6));
+    let alone = !std::ptr::eq(sender, to.socket) && (shared || is_filled_unbound(to.saved));
+    let peer = alone.then(|| as_family(from, to.saved.v6));
     with_peer(to.socket, peer, || {
+        let own = canonical(to.now()?);
+        // Whoever has an address of this machine reaches all sockets here by that very address.
+        let target = match own.ip().is_unspecified() {
+            true => SocketAddr::new(from.ip(), own.port()),
+            false => own,
+        };
         send_with_source(sender, bytes, as_family(target, v6), as_family(from, v6))
             .map_err(|error| EngineError::system("send to", target.to_string(), error))
     })
@@ -317,22 +333,21 @@ fn send_with_source(
 fn send_to_itself(to: &Place<'_>, bytes: &[u8], shared: bool) -> Result<()> {
     let loopback: IpAddr =
         if to.at.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
-    let target = match to.at.ip().is_unspecified() {
-        true => SocketAddr::new(loopback, to.at.port()),
-        false => to.at,
-    };
+    let here = |ip: IpAddr| if ip.is_unspecified() || ip.is_loopback() { loopback } else { ip };
     let sender = UdpSocket::new_socket(to.saved.v6, to.saved.lite)?;
-    let peer = match shared {
+    let peer = match shared || is_filled_unbound(to.saved) {
         true => {
-            let ip = if target.ip().is_loopback() { loopback } else { target.ip() };
             sender
-                .bind(&SockAddr::from(SocketAddr::new(ip, 0)))
+                .bind(&SockAddr::from(SocketAddr::new(here(to.at.ip()), 0)))
                 .map_err(|error| system("bind", error))?;
             Some(own_address(&sender)?)
         }
         false => None,
     };
     with_peer(to.socket, peer, || {
+        let now = to.now()?;
+        let ip = if now.ip().is_unspecified() { loopback } else { now.ip() };
+        let target = SocketAddr::new(ip, now.port());
         let sent = sender.send_to(bytes, &SockAddr::from(target));
         sent.map(drop).map_err(|error| EngineError::system("send to", target.to_string(), error))
     })
