@@ -34,6 +34,7 @@ mod snapshot_process;
 mod snapshot_processes;
 mod stages;
 mod standins;
+mod stops;
 mod undumpable;
 mod write;
 

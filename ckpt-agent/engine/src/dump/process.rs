@@ -11,7 +11,8 @@ use super::super::freeze::{FrozenJob, StoppedProcess};
 use super::super::graph::{
     Credentials, Descriptor, IntervalTimer, NumbersInside, OpenFile, PendingSignal, Pid,
     PosixTimer, ProcessAttributes, ProcessNode, ProcessState, ResourceLimit, RobustList, Rseq,
-    SandboxFilter, SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex, to_sparse_hex,
+    SandboxFilter, SemaphoreUndo, SignalAction, SignalStack, StoppedChild, ThreadImage, to_hex,
+    to_sparse_hex,
 };
 use super::super::local_descriptors;
 use super::super::proc::{must_be_own, name_of, read_text, stat_of, status_of};
@@ -133,6 +134,8 @@ pub struct Inside {
     pub membarrier: u32,
     /// Segments of its own.
     pub local_descriptors: String,
+    /// Its children that are stopped.
+    pub stopped_children: Vec<StoppedChild>,
     /// Threads, the leader first.
     pub threads: Vec<ThreadImage>,
     /// Filters of system calls that they are under.
@@ -267,6 +270,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
         subreaper,
         membarrier: membarrier_of(registrations.map(|ticket| results[ticket.0])),
         local_descriptors,
+        stopped_children: Vec::new(),
         threads: Vec::new(),
         filters: Vec::new(),
     })

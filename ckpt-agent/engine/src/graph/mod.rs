@@ -40,7 +40,7 @@ pub use pid::Pid;
 pub use process::{
     Clocks, Credentials, Directories, IntervalTimer, NumbersInside, PendingSignal, ProcessImage,
     ProcessNode, ProcessState, RegisteredRing, ResourceLimit, RobustList, Rseq, SignalAction,
-    SignalStack, ThreadImage,
+    SignalStack, StoppedChild, ThreadImage,
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
 pub use sandbox::{Sandbox, SandboxFilter};

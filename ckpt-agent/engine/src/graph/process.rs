@@ -138,6 +138,9 @@ pub struct ProcessImage {
     /// PR_SET_PDEATHSIG of the process's threads is kept per thread; this is stop by job control.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<i32>,
+    /// Its children that are stopped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stopped_children: Vec<StoppedChild>,
     /// Descriptors, ascending.
     pub descriptors: Vec<Descriptor>,
     /// fcntl(2) locks of the process: (descriptor to set it with, lock).
@@ -334,11 +337,28 @@ pub struct SignalAction {
     pub words: [u64; 4],
 }
 
+/// A child that is stopped by job control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoppedChild {
+    /// Its number.
+    pub pid: Pid,
+    /// Whether the parent has been told of the stop (wait(2) with WUNTRACED).
+    pub told: bool,
+}
+
 /// A pending signal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingSignal {
     /// siginfo_t, 128 bytes, hex.
     pub siginfo: String,
+}
+
+impl PendingSignal {
+    /// Its number, with which siginfo_t begins; `None`: the image is damaged.
+    pub fn signal(&self) -> Option<i32> {
+        let bytes = super::from_hex(self.siginfo.get(..8)?).ok()?;
+        bytes.try_into().ok().map(i32::from_ne_bytes)
+    }
 }
 
 /// setitimer(2), microseconds.

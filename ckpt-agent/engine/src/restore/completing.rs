@@ -17,7 +17,7 @@ use super::credentials::{self, Bounding};
 use super::namespaces::{has_own_users, is_among_other_mounts};
 use super::numbers::Numbers;
 use super::{
-    Complete, Helper, attributes, directories, posix_timers, sandbox, say_lacking, threads,
+    Complete, Helper, attributes, directories, posix_timers, sandbox, say_lacking, stops, threads,
 };
 
 /// A process that is its job's user's already. What refers to other processes is still to come.
@@ -92,7 +92,8 @@ impl Furnished<'_> {
             thread.set_blocked(if saved.ended { u64::MAX } else { saved.blocked })?;
             thread.fix_resume(registers);
         }
-        Ok(Complete { threads: self.threads, stopped_by: image.stopped_by, pid: self.pid })
+        let known = stops::Known::of(image, self.entry);
+        Ok(Complete { threads: self.threads, stopped_by: image.stopped_by, known, pid: self.pid })
     }
 }
 

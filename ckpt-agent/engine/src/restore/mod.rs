@@ -34,6 +34,7 @@ mod room;
 mod sandbox;
 mod sharers;
 mod signal_readers;
+mod stops;
 mod tables;
 mod threads;
 mod told;
@@ -94,8 +95,22 @@ use ckpt_store::ChunkReader;
 struct Complete {
     threads: Vec<StoppedThread>,
     stopped_by: Option<i32>,
+    known: stops::Known,
     /// Its number here.
     pid: i32,
+}
+
+impl Complete {
+    /// Lets its threads go.
+    fn let_go(&mut self) -> Result<()> {
+        for thread in std::mem::take(&mut self.threads) {
+            match thread.detach() {
+                Ok(()) | Err(EngineError::Gone(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Complete {
@@ -132,19 +147,9 @@ impl Standing {
     /// # Errors
     /// Where a process cannot be let go. One that was killed meanwhile is no error.
     pub fn go(mut self) -> Result<Option<Feeder>> {
-        for process in &self.processes {
-            if let Some(signal) = process.stopped_by {
-                // SAFETY: takes numbers only; the process is a child of this init's tree.
-                unsafe { libc::kill(process.pid, signal) };
-            }
-        }
+        stops::stop_all(&mut self.processes, &self.numbers)?;
         for process in &mut self.processes {
-            for thread in std::mem::take(&mut process.threads) {
-                match thread.detach() {
-                    Ok(()) | Err(EngineError::Gone(_)) => {}
-                    Err(error) => return Err(error),
-                }
-            }
+            process.let_go()?;
         }
         let feeder = self.feeder.take();
         feeder.iter().for_each(Feeder::go);

@@ -30,10 +30,11 @@ use crate::dump::sandbox::{self, Sandboxes};
 use crate::dump::shared;
 use crate::dump::snapshot_process::SnapshotProcess;
 use crate::dump::snapshot_processes::Reading;
+use crate::dump::stops;
 use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::{
-    Clocks, Descriptor, IpcObjects, MappedFile, ProcessAttributes, ProcessImage, version_of,
+    Clocks, Descriptor, IpcObjects, MappedFile, Pid, ProcessAttributes, ProcessImage, version_of,
 };
 use crate::inodes::segments;
 use crate::names;
@@ -74,6 +75,7 @@ struct Seen {
     statuses: Vec<Status>,
     timers: Vec<posix_timers::Listed>,
     sandboxes: Sandboxes,
+    stopped_children: Vec<Pid>,
 }
 
 impl Quiesced {
@@ -91,6 +93,7 @@ impl Quiesced {
             doing::begin("looking at", Thing::Process(self.nodes[&process.host_pid].pid));
             mapped.push(self.check_process(process)?);
         }
+        self.find_stopped_children(processes, &mut mapped);
         let listed = self.frozen.listed_ipc(processes);
         let listed = listed.map_err(|error| self.of_first(processes, error))?;
         for (process, Seen { vdso, statuses, .. }) in processes.iter_mut().zip(&mapped) {
@@ -178,14 +181,15 @@ impl Quiesced {
         let timers =
             posix_timers::listed(host_pid).map_err(|error| error.of(node.pid, &node.comm))?;
         let vdso = Vdso::of(host_pid, &mappings).map_err(|error| error.of(node.pid, &node.comm))?;
-        Ok(Seen { mappings, vdso, statuses, timers, sandboxes })
+        let stopped_children = Vec::new();
+        Ok(Seen { mappings, vdso, statuses, timers, sandboxes, stopped_children })
     }
 
     fn read_process(
         &mut self,
         process: &mut StoppedProcess,
         first: bool,
-        Seen { mut mappings, vdso, statuses, timers, sandboxes }: Seen,
+        Seen { mut mappings, vdso, statuses, timers, sandboxes, stopped_children }: Seen,
         moment: Instant,
         windows: &mut Vec<Window>,
     ) -> Result<Reading> {
@@ -212,6 +216,7 @@ impl Quiesced {
         };
         let mut inside = process::ask_process(&mut remote, moment)?;
         self.namespaces.ask(host_pid, &mut remote)?;
+        inside.stopped_children = stops::ask(&mut remote, &stopped_children).map_err(name)?;
         let before = statuses.first().and_then(|status| status.vmlck).filter(|_| is_first);
         inside.attributes.later_locked =
             attributes::later_locked(&mut remote, before, status.vmlck)?;
@@ -275,6 +280,25 @@ impl Quiesced {
         }
         let unwritten = Unwritten::new();
         Ok(Reading { stat, status, planned, inside, entry_point, vdso, identity, unwritten })
+    }
+
+    /// Which children of each process are stopped. Processes in PID namespaces of the job's own call them by other numbers, and are
+    /// not asked.
+    fn find_stopped_children(&self, processes: &[StoppedProcess], seen: &mut [Seen]) {
+        let node = |process: &StoppedProcess| self.nodes.get(&process.host_pid);
+        let stopped: Vec<(Pid, Pid)> = processes
+            .iter()
+            .filter(|process| process.group_stop.is_some())
+            .filter_map(|process| node(process).map(|node| (node.ppid, node.pid)))
+            .collect();
+        if stopped.is_empty() {
+            return;
+        }
+        for (process, seen) in processes.iter().zip(seen) {
+            let Some(own) = node(process).filter(|node| node.inside.is_none()) else { continue };
+            let of_own = stopped.iter().filter(|(parent, _)| *parent == own.pid);
+            seen.stopped_children = of_own.map(|(_, child)| *child).collect();
+        }
     }
 
     /// How large the pages of attached segments are: by what was seen before the job stood, else by another look.
@@ -499,6 +523,7 @@ impl Quiesced {
             local_descriptors: reading.inside.local_descriptors,
             oom_score_adj: process::oom_score_adj(host_pid)?,
             stopped_by: process.group_stop,
+            stopped_children: reading.inside.stopped_children,
             descriptors,
             locks: self.collected.process_locks.remove(&host_pid).unwrap_or_default(),
             actions: reading.inside.actions,

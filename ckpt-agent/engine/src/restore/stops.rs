@@ -1,0 +1,110 @@
+//! Processes that were stopped by job control stop again, and their parents are told of it no more than they were to be.
+
+use std::time::{Duration, Instant};
+
+use super::super::error::{EngineError, Result};
+use super::super::graph::{Pid, ProcessImage, StoppedChild};
+use super::super::proc::{read_text, state, thread_numbers};
+use super::super::sys::signals;
+use super::super::trace::Remote;
+use super::{Complete, Numbers};
+
+/// How long all stopped children may take until they stand: some microseconds, but for a busy machine.
+const LIMIT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// What a process knows of its stopped children.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    children: Vec<StoppedChild>,
+    /// An instruction in it that enters the kernel.
+    entry: u64,
+    /// SIGCHLD was pending.
+    has_signal: bool,
+}
+
+impl Known {
+    /// By the image of a process that is complete.
+    pub(super) fn of(image: &ProcessImage, entry: u64) -> Self {
+        let has_ended = image.threads.first().is_some_and(|leader| leader.ended);
+        // Each call in a process that ignores SIGTRAP makes it another one's default again.
+        let ignores = (libc::SIGTRAP, libc::SIG_IGN as u64);
+        let ignores_traps = image.actions.iter().any(|one| (one.signal, one.words[0]) == ignores);
+        if has_ended || ignores_traps {
+            return Self::default();
+        }
+        let has_signal = image.pending.iter().any(|one| one.signal() == Some(libc::SIGCHLD));
+        Self { children: image.stopped_children.clone(), entry, has_signal }
+    }
+}
+
+/// Has all that were stopped stop, and lets them go; all others still stand. Parents go last: they are told of no stop twice,
+/// which their children's stops would do otherwise.
+///
+/// # Errors
+/// Where a process can't be let go. One that was killed meanwhile is no error.
+pub(super) fn stop_all(processes: &mut [Complete], numbers: &Numbers) -> Result<()> {
+    let (parents, others): (Vec<usize>, Vec<usize>) =
+        (0..processes.len()).partition(|place| !processes[*place].known.children.is_empty());
+    for place in others {
+        stop(&mut processes[place])?;
+    }
+    let until = Instant::now() + LIMIT;
+    for place in parents {
+        let known = std::mem::take(&mut processes[place].known);
+        let here = |child: &StoppedChild| Some((numbers.here(child.pid)?, child.told));
+        let children: Vec<(Pid, bool)> = known.children.iter().filter_map(here).collect();
+        if children.iter().all(|(pid, _)| stands(*pid, until)) {
+            // It does no harm to be told again, and nobody could be told of a failure now.
+            let _ = take(&mut processes[place], &known, &children);
+        }
+        stop(&mut processes[place])?;
+    }
+    Ok(())
+}
+
+/// Has a process stop that was stopped.
+fn stop(process: &mut Complete) -> Result<()> {
+    let Some(signal) = process.stopped_by else { return Ok(()) };
+    let _ = signals::send(process.pid, signal);
+    process.let_go()
+}
+
+/// Whether all threads of a process have stopped by then.
+fn stands(pid: Pid, until: Instant) -> bool {
+    loop {
+        let of = |tid: i32| read_text(&format!("/proc/{pid}/task/{tid}/stat"));
+        let Ok(threads) = thread_numbers(pid) else { return false };
+        let stopped = |tid: i32| {
+            let text = of(tid).ok().flatten();
+            matches!(text.as_deref().and_then(state), Some('T' | 'Z' | 'X'))
+        };
+        if threads.into_iter().all(stopped) {
+            return true;
+        }
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Takes from a process what the stops of its children have told it anew: those that it knew of, and the signal.
+fn take(process: &mut Complete, known: &Known, children: &[(Pid, bool)]) -> Result<()> {
+    let leader = process.threads.first_mut().ok_or(EngineError::Gone(process.pid))?;
+    let mut remote = Remote::take(leader, known.entry)?;
+    remote.make_scratch(None)?;
+    let at = remote.scratch_data()?;
+    for (child, _) in children.iter().filter(|(_, told)| *told) {
+        let how = (libc::WSTOPPED | libc::WNOHANG) as u64;
+        remote.raw(libc::SYS_waitid, &[libc::P_PID.into(), *child as u64, 0, how, 0])?;
+    }
+    if !known.has_signal {
+        // struct timespec of no time, and behind it a set of signals.
+        let set = 1u64 << (libc::SIGCHLD - 1);
+        remote.memory().write(at, &[0; 16])?;
+        remote.memory().write(at + 16, &set.to_ne_bytes())?;
+        remote.raw(libc::SYS_rt_sigtimedwait, &[at + 16, 0, at, 8])?;
+    }
+    remote.drop_scratch()
+}
