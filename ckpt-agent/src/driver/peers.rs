@@ -1,6 +1,6 @@
 //! Other agents: where they are, and connections to them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -97,14 +97,19 @@ impl Peers {
         known.peers.iter().map(peer).collect()
     }
 
-    /// Addresses of all machines.
+    /// Addresses of all machines, but for those that several have and are reached by none.
     pub fn machines(&self) -> BTreeSet<IpAddr> {
         let known = self.known.borrow();
-        let of = |place: &Place| {
-            let others = place.addresses.clone().into_iter();
-            std::iter::once(place.address.ip()).chain(others).map(|ip| ip.to_canonical())
-        };
-        known.peers.values().flat_map(of).collect()
+        let mut all: BTreeSet<IpAddr> =
+            known.peers.values().map(|place| place.address.ip().to_canonical()).collect();
+        // What several have, such as those of bridges to containers, leads to none of them from elsewhere.
+        let mut holders: HashMap<IpAddr, usize> = HashMap::new();
+        for place in known.peers.values() {
+            let own: BTreeSet<IpAddr> = place.addresses.iter().map(IpAddr::to_canonical).collect();
+            own.into_iter().for_each(|ip| *holders.entry(ip).or_default() += 1);
+        }
+        all.extend(holders.into_iter().filter(|(_, holders)| *holders == 1).map(|(ip, _)| ip));
+        all
     }
 
     /// A new connection to a node; the first message has been sent.

@@ -17,6 +17,9 @@ const PER_THREAD: i32 = 4;
 const BY_TIMER: i32 = -2;
 /// Where siginfo_t has si_timerid: behind three words of 32 bits, aligned as a pointer is.
 const TIMER_ID_AT: usize = if WORD == 8 { 16 } else { 12 };
+/// The signal by which the C library calls functions of timers (SIGEV_THREAD) in a thread of its own, which has made none of
+/// them: nptl's SIGTIMER, and musl's.
+const OF_THE_LIBRARY: i32 = 32;
 /// How many are asked at a time.
 const AT_A_TIME: usize = 256;
 /// struct itimerspec in the scratch area, with room.
@@ -150,9 +153,9 @@ fn own_thread(timer: &Listed, threads: &[(i32, Pid)]) -> Result<Option<Pid>> {
         return Ok(None);
     }
     match (timer.notified_thread(), threads) {
-        (Some(tid), _) => job_number(tid, threads).map(Some),
-        (None, [(_, only)]) => Ok(Some(*only)),
-        (None, _) => Ok(None),
+        (_, [(_, only)]) => Ok(Some(*only)),
+        (Some(tid), _) if timer.signal != OF_THE_LIBRARY => job_number(tid, threads).map(Some),
+        _ => Ok(None),
     }
 }
 
@@ -177,34 +180,48 @@ pub fn claim(
     unclaimed: &[i32],
     timers: &mut [PosixTimer],
 ) -> Result<()> {
-    for timer in timers.iter_mut().filter(|timer| unclaimed.contains(&timer.id)) {
-        let at = remote.scratch_data()?;
-        let id = timer.id as u64;
-        let mut batch = Batch::new();
-        batch.add(libc::SYS_timer_gettime, &[id, at]);
-        for _ in 0..BETWEEN {
-            batch.add(libc::SYS_getppid, &[]);
-        }
-        batch.add(libc::SYS_timer_gettime, &[id, at + SPEC]);
-        let answers = remote.run(&batch)?;
-        for answer in [answers.first(), answers.last()].into_iter().flatten() {
-            remote.checked("timer_gettime", *answer)?;
-        }
-        let mut left = [0; 2];
-        for (place, left) in (0u64..).zip(&mut left) {
-            let mut bytes = [0; 4 * WORD];
-            remote.memory().read(at + place * SPEC, &mut bytes)?;
-            *left = spec(&bytes).1;
-        }
-        if left[1] >= left[0] {
-            continue;
-        }
-        if timer.thread.replace(job_number(host_tid, threads)?).is_some() {
-            let what = format!("has a POSIX timer ({id}) whose thread did not stand still");
-            return Err(Refusal::passing(what, "the next checkpoint will take it").into());
+    let mut asked: Vec<&mut PosixTimer> =
+        timers.iter_mut().filter(|timer| unclaimed.contains(&timer.id)).collect();
+    for some in asked.chunks_mut(AT_A_TIME / 2) {
+        let (before, after) = left_of(remote, some)?;
+        for ((timer, before), after) in some.iter_mut().zip(before).zip(after) {
+            if after < before && timer.thread.replace(job_number(host_tid, threads)?).is_some() {
+                let what =
+                    format!("has a POSIX timer ({}) whose thread did not stand still", timer.id);
+                return Err(Refusal::passing(what, "the next checkpoint will take it").into());
+            }
         }
     }
     Ok(())
+}
+
+/// What is left of some timers, and again after calls that cost the thread CPU time.
+fn left_of(remote: &mut Remote<'_>, some: &[&mut PosixTimer]) -> Result<(Vec<u64>, Vec<u64>)> {
+    let data = remote.scratch_data()?;
+    let at = |index: usize| data + index as u64 * SPEC;
+    let mut batch = Batch::new();
+    let mut looks = Vec::with_capacity(2 * some.len());
+    let mut look = |batch: &mut Batch| {
+        for timer in some {
+            let place = at(looks.len());
+            looks.push(batch.add(libc::SYS_timer_gettime, &[timer.id as u64, place]));
+        }
+    };
+    look(&mut batch);
+    for _ in 0..BETWEEN {
+        batch.add(libc::SYS_getppid, &[]);
+    }
+    look(&mut batch);
+    let answers = remote.run(&batch)?;
+    let mut left = Vec::with_capacity(looks.len());
+    for (index, ticket) in looks.into_iter().enumerate() {
+        remote.checked("timer_gettime", answers[ticket.0])?;
+        let mut bytes = [0; 4 * WORD];
+        remote.memory().read(at(index), &mut bytes)?;
+        left.push(spec(&bytes).1);
+    }
+    let after = left.split_off(some.len());
+    Ok((left, after))
 }
 
 /// Refuses a timer that no thread's calls have changed.
@@ -214,6 +231,14 @@ pub fn claim(
 pub fn refuse_unclaimed(unclaimed: &[i32], timers: &[PosixTimer]) -> Result<()> {
     let unknown = |timer: &&PosixTimer| timer.thread.is_none() && unclaimed.contains(&timer.id);
     let Some(timer) = timers.iter().find(unknown) else { return Ok(()) };
+    if timer.remaining_ns > 0 {
+        // From its time to the next tick of its thread the least is left of it all the time (posix_cpu_timer_get).
+        let what = format!(
+            "has a POSIX timer ({}) of a thread's CPU time that is about to expire",
+            timer.id
+        );
+        return Err(Refusal::passing(what, "it is taken once it has").into());
+    }
     let what = format!(
         "has a POSIX timer ({}) of a thread's CPU time that is not armed, or whose thread has ended, and the kernel does not tell which thread's",
         timer.id
@@ -285,6 +310,8 @@ mod tests {
         let threads = [(2634, 2), (2635, 3)];
         assert_eq!(own_thread(of_thread, &threads).unwrap(), Some(3));
         assert_eq!(own_thread(of_process, &threads).unwrap(), None);
+        let of_library = Listed { signal: OF_THE_LIBRARY, ..of_thread.clone() };
+        assert_eq!(own_thread(&of_library, &threads).unwrap(), None);
         let unheard = Listed { notify: libc::SIGEV_SIGNAL, ..of_thread.clone() };
         assert_eq!(own_thread(&unheard, &threads).unwrap(), None);
         assert_eq!(own_thread(&unheard, &threads[..1]).unwrap(), Some(2));

@@ -106,7 +106,9 @@ impl Timer {
     /// # Errors
     /// Failed timerfd_settime(2).
     pub fn arm(&self, timer: BorrowedFd<'_>) -> Result<()> {
-        if let Some(first) = self.first_of_unread() {
+        let now = clocks::now(nix::time::ClockId::CLOCK_REALTIME)?;
+        if let Some(first) = self.first_of_unread().filter(|first| i64::try_from(*first) < Ok(now))
+        {
             return set(timer, first, self.interval_ns, self.flags);
         }
         let mut first = self.remaining_ns;
@@ -133,7 +135,7 @@ impl Timer {
     }
 
     /// Of a periodic timer that was armed on a wall clock absolutely and has unread expirations: when the first of them was. Those
-    /// since the checkpoint count as well. Armed for that moment, the kernel counts both (fs/timerfd.c, timerfd_read_iter()),
+    /// since the checkpoint count as well. (Not where the clock is behind that of the checkpoint by more than that.) Armed for that moment, the kernel counts both (fs/timerfd.c, timerfd_read_iter()),
     /// while a count that is set loses one that comes between.
     fn first_of_unread(&self) -> Option<u64> {
         let deadline = self.deadline_ns.filter(|_| self.on_wall_clock())?;
@@ -222,10 +224,11 @@ fn get_and_now(timer: BorrowedFd<'_>) -> Result<(u64, u64, i64)> {
     loop {
         let before = clock()?;
         let (remaining, interval) = get(timer)?;
+        let after = clock()?;
         looks += 1;
-        // The last look counts: expirations are counted as of that one.
-        if looks == MOST_LOOKS || clock()?.saturating_sub(before) <= CLOSE_NS {
-            return Ok((remaining, interval, before));
+        // The last look counts: expirations are counted as of that one. No timer expires before its time.
+        if looks == MOST_LOOKS || after.saturating_sub(before) <= CLOSE_NS {
+            return Ok((remaining, interval, after));
         }
     }
 }

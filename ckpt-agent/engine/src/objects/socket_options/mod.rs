@@ -181,6 +181,21 @@ impl SocketOptions {
         options
     }
 
+    /// All but one.
+    pub fn without(mut self, name: &str) -> Self {
+        self.set.remove(name);
+        self
+    }
+
+    /// One alone, if it is set.
+    pub fn only(&self, name: &str) -> Self {
+        let mut only = Self::default();
+        only.set.extend(
+            self.set.get_key_value(name).map(|(name, value)| (name.clone(), value.clone())),
+        );
+        only
+    }
+
     /// Those of a listener that its connections start with, but for what would be in the way of connections that are made
     /// before their clients have their own options.
     pub fn for_inheritance(&self) -> Self {

@@ -165,8 +165,12 @@ impl ObjectKind for UdpSocket {
         }
         queue::fill(&made, is_shared, context)?;
         for (saved, socket) in &made {
+            put_on_device(saved.object, socket, context);
             if queue::is_filled_unbound(saved.object) {
-                bind(saved.object, socket, context)?;
+                let same = |_: &mut RestoreContext| {
+                    socket.try_clone().map_err(|error| system("fcntl", error))
+                };
+                bind(saved.object, same(context)?, same, context)?;
             }
         }
         for (_, socket) in made.iter().filter(|(saved, _)| saved.object.refused) {
@@ -226,31 +230,55 @@ fn finish(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) -> R
 /// A socket with its early options, bound but for one that is filled before that ([`queue::is_filled_unbound`]).
 fn make(saved: &UdpSocket, shared: bool, context: &mut RestoreContext) -> Result<Socket> {
     let early = if shared { saved.options.for_shared_port() } else { saved.options.clone() };
-    let socket = UdpSocket::new_socket(saved.v6, saved.lite)?;
-    if saved.options.number("reuse_address") != 0 {
-        socket.set_reuse_address(true).map_err(|error| system("setsockopt", error))?;
-    }
-    let mut failed = early.apply(&socket, saved.kind(), Moment::BeforeBind);
-    failed.extend(saved.options.apply(&socket, saved.kind(), Moment::Made));
-    warn_of(&failed, context);
-    saved.options.apply_buffers(&socket);
-    saved.options.apply_buffer_lock(&socket);
-    if !queue::is_filled_unbound(saved) {
-        bind(saved, &socket, context)?;
-    }
-    Ok(socket)
+    let early = if is_on_device_later(saved) { early.without(DEVICE) } else { early };
+    let new = |context: &mut RestoreContext| -> Result<Socket> {
+        let socket = UdpSocket::new_socket(saved.v6, saved.lite)?;
+        if saved.options.number("reuse_address") != 0 {
+            socket.set_reuse_address(true).map_err(|error| system("setsockopt", error))?;
+        }
+        let mut failed = early.apply(&socket, saved.kind(), Moment::BeforeBind);
+        failed.extend(saved.options.apply(&socket, saved.kind(), Moment::Made));
+        warn_of(&failed, context);
+        saved.options.apply_buffers(&socket);
+        saved.options.apply_buffer_lock(&socket);
+        Ok(socket)
+    };
+    let socket = new(context)?;
+    if queue::is_filled_unbound(saved) { Ok(socket) } else { bind(saved, socket, new, context) }
 }
 
-/// Gives a socket its address, or on another machine the one that is most like it. A socket whose bind(2) failed can be bound
-/// again (net/ipv4/af_inet.c, __inet_bind).
-fn bind(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) -> Result<()> {
-    let Some(local) = saved.local else { return Ok(()) };
+/// SO_BINDTODEVICE
+const DEVICE: &str = "device";
+
+/// Whether a socket is bound to its device only once its datagrams are there: they come over the loopback device, and the end of a
+/// connection would take the device away (net/ipv4/udp.c, __udp_disconnect).
+fn is_on_device_later(saved: &UdpSocket) -> bool {
+    !saved.received.is_empty()
+}
+
+/// Binds a socket to its device, where that comes late.
+fn put_on_device(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) {
+    if is_on_device_later(saved) {
+        let device = saved.options.only(DEVICE);
+        warn_of(&device.apply(socket, saved.kind(), Moment::BeforeBind), context);
+    }
+}
+
+/// Gives a socket its address, or on another machine another one, made by `anew`, the one that is most like it. (A bind(2) that
+/// fails may leave a device behind: net/ipv6/af_inet6.c, __inet6_bind.)
+fn bind(
+    saved: &UdpSocket,
+    socket: Socket,
+    anew: impl Fn(&mut RestoreContext) -> Result<Socket>,
+    context: &mut RestoreContext,
+) -> Result<Socket> {
+    let Some(local) = saved.local else { return Ok(socket) };
     // Nobody looks for a socket that has a peer at its port.
     let here_only = saved.peer.is_none() && !context.cluster && !context.force;
     if here_only {
-        let _ = sockopt::set_int(socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
+        let _ = sockopt::set_int(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
     }
-    let Err(error) = socket.bind(&SockAddr::from(local)) else { return Ok(()) };
+    let Err(error) = socket.bind(&SockAddr::from(local)) else { return Ok(socket) };
     if here_only {
         return Err(super::tcp::taken(local, error));
     }
@@ -263,6 +291,7 @@ fn bind(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) -> Res
     }
     let mut last = None;
     for candidate in candidates {
+        let socket = anew(context)?;
         if let Err(error) = socket.bind(&SockAddr::from(candidate)) {
             last = Some(error);
             continue;
@@ -272,7 +301,7 @@ fn bind(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) -> Res
             "address {local} can't be had ({error}): the {} is at {now} now",
             saved.name()
         ));
-        return Ok(());
+        return Ok(socket);
     }
     Err(EngineError::system("bind", local.to_string(), last.unwrap_or(error)))
 }
