@@ -1,6 +1,6 @@
 /*
  * Datagrams of multicast groups that are not read yet: two sockets at one group's address and port, one that has left its
- * group since, and one of IPv6. Each gets its own once, in order and from its sender.
+ * group since, and one of IPv6. Each gets its own once, in order and from its sender. One is bound to a device.
  */
 #include "conform.h"
 #include <arpa/inet.h>
@@ -60,6 +60,7 @@ int main(int argc, char **argv)
 		conform_skip("no loopback interface");
 	struct sockaddr_in at = group4("239.77.2.1", 0), other = group4("239.77.2.2", 0);
 	int first = member(&at), second = member(&at), left = member(&other), off = 0;
+	BUILD(setsockopt(second, SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof "lo"));
 	struct sockaddr_in here = group4("127.0.0.1", 0);
 	struct ip_mreqn by = { .imr_ifindex = (int)loopback, .imr_address = here.sin_addr };
 	int sender = (int)BUILD(socket(AF_INET, SOCK_DGRAM, 0));
@@ -104,6 +105,10 @@ int main(int argc, char **argv)
 	expect("who has left", left, "left", port_of(sender));
 	expect_no_more("who has left", left);
 	EXPECT("the group's port", ntohs(port_of(second)), ntohs(at.sin_port));
+	char device[IF_NAMESIZE] = "";
+	socklen_t length = sizeof device;
+	BUILD(getsockopt(second, SOL_SOCKET, SO_BINDTODEVICE, device, &length));
+	EXPECT_TEXT("the device", device, "lo");
 	int on = 1;
 	BUILD(setsockopt(sender, IPPROTO_IP, IP_MULTICAST_LOOP, &on, sizeof on));
 	BUILD(sendto(sender, "new", 3, 0, (struct sockaddr *)&at, sizeof at));

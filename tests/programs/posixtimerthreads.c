@@ -1,6 +1,6 @@
 /*
  * Timers of threads' own CPU time (CLOCK_THREAD_CPUTIME_ID) in a process of several threads, which signal the process or
- * nobody: each goes on counting the time of the thread that made it, and of no other.
+ * nobody, or have a function called by a thread of the library's: each goes on counting the time of the thread that made it, and of no other.
  */
 #include "conform.h"
 #include <pthread.h>
@@ -19,9 +19,17 @@ static int64_t left_ns(timer_t timer)
 	return left.it_value.tv_sec * 1000000000LL + left.it_value.tv_nsec;
 }
 
+static void called(union sigval value)
+{
+	(void)value;
+}
+
 static void make(int who)
 {
-	struct sigevent event = { .sigev_notify = who == 1 ? SIGEV_NONE : SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + who };
+	static const int ways[THREADS] = { SIGEV_SIGNAL, SIGEV_NONE, SIGEV_THREAD };
+	struct sigevent event = { .sigev_notify = ways[who], .sigev_signo = SIGRTMIN + who };
+	if (ways[who] == SIGEV_THREAD)
+		event.sigev_notify_function = called;
 	struct itimerspec distant = { .it_value = { FAR_S * (who + 1), 0 }, .it_interval = { 77, 0 } };
 	BUILD(timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timers[who]));
 	BUILD(timer_settime(timers[who], 0, &distant, NULL));
