@@ -107,8 +107,8 @@ impl Timer {
     /// Failed timerfd_settime(2).
     pub fn arm(&self, timer: BorrowedFd<'_>) -> Result<()> {
         let now = clocks::now(nix::time::ClockId::CLOCK_REALTIME)?;
-        if let Some(first) = self.first_of_unread().filter(|first| i64::try_from(*first) < Ok(now))
-        {
+        let is_past = |first: &u64| i64::try_from(*first).is_ok_and(|first| first < now);
+        if let Some(first) = self.first_of_unread().filter(is_past) {
             return set(timer, first, self.interval_ns, self.flags);
         }
         let mut first = self.remaining_ns;
