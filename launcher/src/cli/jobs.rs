@@ -28,11 +28,13 @@ pub struct RunArguments {
     /// number].
     #[arg(long)]
     pub name: Option<String>,
-    /// On a cluster: return once the job runs, and print its name.
+    /// Return once the job runs, and print its name.
+    ///
+    /// Its output is in its log: 'ckptd logs -f' shows it, 'ckptd attach' goes to it.
     #[arg(long)]
     pub detach: bool,
     /// Run it on this machine alone, whether this belongs to a cluster or not.
-    #[arg(long, conflicts_with_all = ["detach", "group", "store"])]
+    #[arg(long, conflicts_with_all = ["group", "store"])]
     pub local: bool,
     /// Hold the C library to what x86-64, x86-64-v2, -v3 or -v4 means, so that the job's processes can move between
     /// machines of different age.
@@ -156,7 +158,7 @@ pub struct RestartArguments {
     /// were run with 'hash' alone; otherwise that is as 'mtime'.
     #[arg(long, value_enum)]
     pub file_check: Option<FileCheckSetting>,
-    /// On a cluster: return once the job runs, and print its name.
+    /// Return once the job runs, and print its name.
     #[arg(long)]
     pub detach: bool,
     /// How the job is kept.

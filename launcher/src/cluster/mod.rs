@@ -103,7 +103,7 @@ impl Cluster {
             Ok(None) | Err(_) => Err(Failure::of(
                 "run the job on the cluster",
                 "this machine has joined it, and its agent does not answer: 'systemctl start ckptd-agent', or 'ckptd \
-                 agent', starts it; --local, without --detach, --group and --store, runs the job on this machine alone",
+                 agent', starts it; --local, without --group and --store, runs the job on this machine alone",
             )),
         }
     }

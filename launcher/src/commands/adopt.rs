@@ -26,7 +26,7 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
              the machine"
         );
     }
-    super::refuse_without_cluster(&arguments.options, false, false)?;
+    super::refuse_without_cluster(&arguments.options, false)?;
     let kept = arguments.files.kept().map_err(|cause| Failure::of(&what, cause))?;
     // Before anything is made: a slip of the pen should leave no job behind.
     let found =
@@ -53,6 +53,7 @@ pub fn perform(context: &Context, arguments: &AdoptArguments) -> Result<u8, Fail
             commits: None,
             hooks,
             held: Held::default(),
+            staying: None,
         },
         context.start_agent,
     )

@@ -163,9 +163,8 @@ impl Context {
 }
 
 /// Refuses options that mean something on a cluster only, where there is none.
-fn refuse_without_cluster(options: &JobOptions, detach: bool, local: bool) -> Result<(), Failure> {
+fn refuse_without_cluster(options: &JobOptions, local: bool) -> Result<(), Failure> {
     let given = [
-        (detach, "--detach"),
         (options.max_restarts.is_some(), "--max-restarts"),
         (!options.place.is_empty(), "--place"),
         (options.trust.is_some(), "--trust"),

@@ -6,6 +6,7 @@ use crate::cli::{EngineSetting, RestartArguments};
 use crate::failure::Failure;
 use crate::jobs::{self, JobError, JobFolder};
 use crate::output_file::{self, OutputFile};
+use crate::session::detached::{self, Staying};
 use crate::session::{self, Begin, Session};
 use ckpt_store::{Checkpoint, Damage};
 use coordinator::History;
@@ -40,9 +41,14 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         return Err(other_engine());
     }
     if job.record().settings.engine == EngineSetting::Native {
-        super::refuse_without_cluster(&arguments.options, arguments.detach, false)?;
+        super::refuse_without_cluster(&arguments.options, false)?;
     }
     let name = job.name();
+    let is_native = job.record().settings.engine == EngineSetting::Native;
+    let staying = match (arguments.detach && is_native).then(Staying::claim).transpose()? {
+        Some(None) => return detached::begin(&format!("restart {name}")),
+        other => other.flatten(),
+    };
     let _lock = job.lock().map_err(|error| match error {
         JobError::Running { .. } => Failure::of(
             format!("restart {name}"),
@@ -100,6 +106,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         commits: arguments.options.commits.clone(),
         hooks,
         held: arguments.options.held.clone(),
+        staying,
     };
     let run = || session::run(session, context.start_agent);
     output_file::while_running(output, &job, run).map_err(|failure| match failure {

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
 use crate::mpi::{self, GroupError, Sharing};
 use crate::output_file::{self, OutputFile};
+use crate::session::detached::{self, Staying};
 use crate::session::{self, Begin, Session};
 use protocol::launch::{Kept, LaunchSpec};
 use std::ffi::{OsStr, OsString};
@@ -82,11 +83,16 @@ fn perform_in(
         let prepared = Prepared { launcher, directory, environment, kept, sharing };
         return clustered::run(context, &cluster, arguments, prepared);
     }
-    super::refuse_without_cluster(&arguments.options, arguments.detach, arguments.local)?;
+    super::refuse_without_cluster(&arguments.options, arguments.local)?;
+    let staying = match arguments.detach.then(Staying::claim).transpose()? {
+        Some(None) => return detached::begin(&what),
+        other => other.flatten(),
+    };
+    detached::forget(&mut environment);
     let _trace = telling::trace(&what, &arguments.options)?;
     let launcher = mpi::recognise(&program, &found);
     let prepared = Prepared { launcher, directory, environment, kept, sharing };
-    run_here(context, arguments, prepared, begins)
+    run_here(context, arguments, prepared, staying, begins)
 }
 
 /// Refuses what [`perform`] would refuse, as far as that can be known before there is a cluster.
@@ -158,6 +164,7 @@ fn run_here(
     context: &Context,
     arguments: RunArguments,
     prepared: Prepared,
+    staying: Option<Staying>,
     begins: impl FnOnce(&JobFolder),
 ) -> Result<u8, Failure> {
     let Prepared { launcher, directory, mut environment, kept, sharing } = prepared;
@@ -180,7 +187,10 @@ fn run_here(
     let (last, commits) = (arguments.options.last_checkpoint(), arguments.options.commits.clone());
     let held = arguments.options.held.clone();
     let resume = context.resume(arguments.options.comes_back);
-    let streams = session::launch_streams();
+    let streams = match staying {
+        Some(_) => session::streams_of_nobody(),
+        None => session::launch_streams(),
+    };
     let launch = LaunchSpec {
         program: arguments.command,
         environment,
@@ -206,6 +216,7 @@ fn run_here(
         commits,
         hooks,
         held,
+        staying,
     };
     output_file::while_running(output, &job, || session::run(session, context.start_agent))
 }

@@ -2,6 +2,7 @@
 
 mod attached;
 pub mod callers;
+pub mod detached;
 mod input;
 pub mod joblog;
 mod output;
@@ -15,5 +16,5 @@ mod terminal_guard;
 pub mod typing;
 
 pub use runner::{Begin, Session, run};
-pub use streams::{launch_streams, window};
+pub use streams::{launch_streams, streams_of_nobody, window};
 pub use terminal_guard::{NAME as TERMINAL_GUARD_NAME, keep as keep_terminal};

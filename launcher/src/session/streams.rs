@@ -69,6 +69,17 @@ pub fn launch_streams() -> LaunchStreams {
     }
 }
 
+/// What those of a job are to be that nobody sits at: its output is in its log, in the order in which it was written.
+pub fn streams_of_nobody() -> LaunchStreams {
+    LaunchStreams {
+        stdin: StreamKind::Inherit,
+        stdout: StreamKind::Pipe,
+        stderr: StreamKind::WithStdout,
+        window: None,
+        termios: None,
+    }
+}
+
 /// Whether a standard input can be the job's own: a regular file or a device, which the engine
 /// restores by name.
 fn passes_on(stream: impl AsFd) -> bool {

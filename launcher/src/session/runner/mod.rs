@@ -19,6 +19,7 @@ use standing::Standing;
 
 use super::attached::Attached;
 use super::callers::{Callers, Server};
+use super::detached::Staying;
 use super::input::{self, Target, Typed, Typist};
 use super::joblog::{JobLog, Tail, put_back};
 use super::output::{JobOutput, Output, Report};
@@ -81,6 +82,8 @@ pub struct Session<'a> {
     pub hooks: Option<Arc<Caller>>,
     /// Signals that were held up until now.
     pub held: Held,
+    /// Whether this is for whoever waits until the job runs, and does not stay.
+    pub staying: Option<Staying>,
 }
 
 /// Runs a job until it ends; its exit status.
@@ -128,6 +131,10 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
 
     let mut early = Early::default();
     let console = early.begin(&session, &agent, &mut agent_events, &mut signals, &failed).await?;
+    if let Some(Err(error)) = session.staying.map(|staying| staying.job_runs(session.job.name())) {
+        agent.command(AgentCommand::Kill);
+        return Err(failed(&error));
+    }
     let (log, tail) = open_output(&session, &failed)?;
 
     let machine = JobMachine::new(

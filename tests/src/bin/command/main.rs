@@ -11,6 +11,7 @@ mod configured;
 mod corpus;
 mod daemons;
 mod demo;
+mod detached;
 mod ends;
 mod executed;
 mod exported;
@@ -183,6 +184,8 @@ const CASES: &[(&str, Case)] = &[
     ("top", terminals::top),
     ("suspended", terminals::suspended),
     ("terminal-then-pipe", terminals::terminal_then_pipe),
+    ("detached-here", detached::here),
+    ("detached-wrong", detached::wrong),
     ("attached-output", attached::output),
     ("logs", attached::logs),
     ("attached-keys", attached::keys),
