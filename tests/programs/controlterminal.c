@@ -8,17 +8,28 @@ static volatile sig_atomic_t interrupted;
 
 static void interrupt(int signal) { (void)signal; interrupted++; }
 
+/* Not the leader alone has it: its children do, too. */
+static void expect_terminal(void)
+{
+	int tty = BUILD(open("/dev/tty", O_RDWR));
+	EXPECT("foreground group as a child sees it", tcgetpgrp(tty), getpgrp());
+	close(tty);
+}
+
 static void foreground(void *unused)
 {
 	(void)unused;
 	struct sigaction action = { .sa_handler = interrupt };
 	BUILD(sigaction(SIGINT, &action, NULL));
+	conform_await("in the foreground");
+	expect_terminal();
 	conform_mark("foreground");
 	conform_wait();
 	conform_await("typed");
 	for (int i = 0; i < 500 && !interrupted; i++)
 		conform_sleep_ms(5);
 	EXPECT("interrupts in the foreground group", interrupted, 1);
+	expect_terminal();
 }
 
 static void leader(void *unused)
@@ -34,6 +45,7 @@ static void leader(void *unused)
 	pid_t child = conform_spawn(foreground, NULL);
 	BUILD(setpgid(child, child));
 	BUILD(tcsetpgrp(slave, child));
+	conform_mark("in the foreground");
 	int tty = BUILD(open("/dev/tty", O_RDWR));
 	conform_await("foreground");
 	conform_mark("leader");

@@ -111,7 +111,6 @@ pub enum BirthError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Births,
-    Terminals(Level),
     Found(Level),
     Join(Level),
     Move(Level),
@@ -142,8 +141,8 @@ impl Level {
         if birth.inside.is_some() { Self::Inside } else { Self::Outside }
     }
 
-    fn phases(self) -> [Phase; 4] {
-        [Phase::Terminals(self), Phase::Found(self), Phase::Join(self), Phase::Move(self)]
+    fn phases(self) -> [Phase; 3] {
+        [Phase::Found(self), Phase::Join(self), Phase::Move(self)]
     }
 }
 
@@ -151,7 +150,6 @@ impl Phase {
     fn name(self) -> &'static str {
         match self {
             Self::Births | Self::BirthsInside => "forking its children",
-            Self::Terminals(_) => "taking its terminal",
             Self::Found(_) | Self::Join(_) | Self::Move(_) => "entering its process group",
             Self::Arm(_) | Self::End(_) => "the end of temporary processes",
             Self::Zombies => "the end of zombies",

@@ -97,6 +97,10 @@ impl<H: Hooks> Heritage<'_, H> {
             }
             if birth.leads_session() {
                 setsid().map_err(HelperError::system("setsid"))?;
+                // Its children have the terminal from it alone (kernel/fork.c, copy_process).
+                if birth.role == Role::Kept {
+                    self.hooks.terminal(birth.pid)?;
+                }
             }
             for child in &birth.later {
                 if self.fork(*child)? == Side::Child {
@@ -209,17 +213,11 @@ impl<H: Hooks> Heritage<'_, H> {
         match (phase, birth.group) {
             (Phase::Births, _) => Ok(()),
             (Phase::BirthsInside, _) => self.fork_inward(&birth.inward),
-            (
-                Phase::Terminals(level)
-                | Phase::Found(level)
-                | Phase::Join(level)
-                | Phase::Move(level),
-                _,
-            ) if level != Level::of(birth) => Ok(()),
-            (Phase::Terminals(_), _) if birth.leads_session() && birth.role == Role::Kept => {
-                self.hooks.terminal(birth.pid)
+            (Phase::Found(level) | Phase::Join(level) | Phase::Move(level), _)
+                if level != Level::of(birth) =>
+            {
+                Ok(())
             }
-            (Phase::Terminals(_), _) => Ok(()),
             (Phase::Found(_), GroupStep::Found | GroupStep::FoundAndMove(_)) => enter(own_number()),
             (Phase::Join(_), GroupStep::Join(pgid))
             | (Phase::Move(_), GroupStep::FoundAndMove(pgid)) => {
