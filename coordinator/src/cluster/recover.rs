@@ -198,9 +198,23 @@ impl Recovered {
         let mut machine = ClusterMachine::of(shared, now);
         machine.jobs = jobs;
         machine.removed_jobs = self.removed_jobs;
+        machine.take_up_losses(now);
         machine.go_on_letting_go(now);
         machine.take_up_drains();
         machine
+    }
+}
+
+impl ClusterMachine {
+    /// A coordinator may end between two entries, as for want of room on its disk: that a member is gone is in the log then, and
+    /// nobody was told.
+    fn take_up_losses(&mut self, now: Now) {
+        for job in self.jobs.values_mut() {
+            let lost = job.nodes().into_iter().filter(|node| self.shared.members.is_gone(node));
+            for node in lost.collect::<Vec<_>>() {
+                job.node_gone(now, &mut self.shared, &node);
+            }
+        }
     }
 }
 

@@ -287,6 +287,23 @@ fn what_a_job_wrote_since_its_checkpoint_is_said_to_be_taken_back() {
     assert!(log.starts_with("one\n") && !log.contains("terminate"), "{log}");
 }
 
+/// Killed, or without room on its disk, between the two.
+#[test]
+fn a_loss_is_made_good_of_which_the_log_says_no_more_than_that() {
+    for node in [1, 3] {
+        let mut rig = Rig::with_job(3, JobSettings { copies: 3, ..Rig::on_demand() });
+        rig.checkpoint();
+        rig.disconnect(node);
+        rig.log.push(ClusterEntry::NodeGone { node: name(node), at_ms: 1 });
+        rig.restart_coordinator();
+        rig.wait(5000);
+        assert_eq!(rig.rollbacks(), [Cause::Lost { node: name(node) }]);
+        let running =
+            |entry: &&ClusterEntry| matches!(entry, ClusterEntry::Running { epoch: 2, .. });
+        assert!(rig.log.iter().any(|entry| running(&entry)), "{:?}", rig.log);
+    }
+}
+
 #[test]
 fn who_must_be_back_is_said_when_every_copy_is_away() {
     let mut rig = Rig::with_job(3, Rig::on_demand());

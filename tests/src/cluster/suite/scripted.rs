@@ -84,6 +84,7 @@ fn dvm(stage: &Stage) -> Result<(), Failure> {
         "#!/bin/bash
 at=$(command -v prte)
 export OPAL_PREFIX=${{at%/bin/*}}
+export OMPI_MCA_mpi_yield_when_idle=1
 export PRTE_PREFIX=$OPAL_PREFIX PMIX_PREFIX=$OPAL_PREFIX
 prte --report-uri $TMPDIR/address > $TMPDIR/said &
 until grep -q 'DVM ready' $TMPDIR/said; do sleep 0.1; done
@@ -96,7 +97,7 @@ exit $status
 "
     );
     let mut job = start(&ckptd, "dvm", &path, &text)?;
-    job.wait_for_output("first", LIMIT)?;
+    job.wait_for_output("first", JOB_LIMIT)?;
     job.wait_for_output("rank 5 of 6 on node3", LIMIT)?;
     job.wait_for_more_checkpoints(2, LIMIT)?;
     ckptd.kill_node(3)?;
