@@ -258,6 +258,14 @@ size_t conform_read_file(const char *path, char *buffer, size_t size)
 	return length;
 }
 
+char conform_state(pid_t process)
+{
+	char path[64], stat[1024];
+	snprintf(path, sizeof path, "/proc/%d/stat", process);
+	conform_read_file(path, stat, sizeof stat);
+	return strrchr(stat, ')')[2];
+}
+
 /* Below the ephemeral ports (ip_local_port_range(7): 32768 to 60999), where few services are. */
 enum { FIRST_PORT = 20000, LAST_PORT = 32000, PORT_TRIES = 1000 };
 

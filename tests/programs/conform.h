@@ -92,6 +92,9 @@ bool conform_faults(volatile char *byte, bool writing);
 /* Reads a (proc) file whole; returns its length, which must be less than `size`; ends it with a NUL. */
 size_t conform_read_file(const char *path, char *buffer, size_t size);
 
+/* The state of a process, such as 'T' (proc_pid_stat(5)). */
+char conform_state(pid_t process);
+
 /*
  * bind(2) of an Internet socket. For port 0 one is found that the kernel does not hand out by itself: while the program is
  * away, nobody else comes to have it by chance. It is not shared with another program, whatever the socket's options.

@@ -7,14 +7,6 @@ static void child(void *name)
 	conform_wait();
 }
 
-static char state(pid_t process)
-{
-	char path[64], stat[1024];
-	snprintf(path, sizeof path, "/proc/%d/stat", process);
-	conform_read_file(path, stat, sizeof stat);
-	return strrchr(stat, ')')[2];
-}
-
 int main(int argc, char **argv)
 {
 	int status;
@@ -27,7 +19,7 @@ int main(int argc, char **argv)
 	conform_ready();
 	conform_wait();
 	/* It is about to stop where it has not been on a processor yet. */
-	while (state(twice) != 'T')
+	while (conform_state(twice) != 'T')
 		conform_sleep_ms(1);
 	BUILD(kill(twice, SIGCONT));
 	conform_join(twice);

@@ -18,14 +18,6 @@ static void child(void *name)
 	conform_wait();
 }
 
-static char state(pid_t process)
-{
-	char path[64], stat[1024];
-	snprintf(path, sizeof path, "/proc/%d/stat", process);
-	conform_read_file(path, stat, sizeof stat);
-	return strrchr(stat, ')')[2];
-}
-
 /* Whether there is anything to be told of a child, without taking it. */
 static int news(pid_t process)
 {
@@ -63,7 +55,7 @@ int main(int argc, char **argv)
 	EXPECT("told", waitpid(untold, &status, WUNTRACED | WNOHANG), untold);
 	EXPECT("stopped", WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP, true);
 	EXPECT("once", waitpid(-1, &status, WUNTRACED | WNOHANG), 0);
-	EXPECT("state", state(told) == 'T' && state(untold) == 'T', true);
+	EXPECT("state", conform_state(told) == 'T' && conform_state(untold) == 'T', true);
 	BUILD(kill(told, SIGCONT));
 	BUILD(kill(untold, SIGCONT));
 	conform_join(told);

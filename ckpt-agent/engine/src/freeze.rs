@@ -14,6 +14,7 @@ use super::doing::{self, Thing};
 use super::error::{EngineError, Refusal, Result};
 use super::proc::{
     Members, children, is_io_worker, must_be_own, read_text, state, status_of, thread_numbers,
+    thread_state,
 };
 use super::sys::limits::Raised;
 use super::sys::schedule::{Ahead, Hurry};
@@ -506,8 +507,7 @@ impl Freezer {
 }
 
 fn is_zombie(pid: i32, tid: i32) -> Result<bool> {
-    let Some(text) = read_text(&format!("/proc/{pid}/task/{tid}/stat"))? else { return Ok(true) };
-    Ok(matches!(state(&text), Some('Z' | 'X') | None))
+    Ok(matches!(thread_state(pid, tid)?, Some('Z' | 'X') | None))
 }
 
 /// Says who else traces a process that cannot be seized.

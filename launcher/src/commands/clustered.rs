@@ -82,7 +82,10 @@ fn launch(
     working_directory: PathBuf,
     detach: bool,
 ) -> (LaunchSpec, InputFrom) {
-    let streams = session::launch_streams();
+    let streams = match detach {
+        true => session::streams_of_nobody(),
+        false => session::launch_streams(),
+    };
     let mut launch = LaunchSpec {
         program,
         environment,
@@ -97,12 +100,6 @@ fn launch(
         given: Vec::new(),
     };
     if detach {
-        // Nobody will be there to type or to read: its output is in its log, in the order in which
-        // it was written.
-        launch.stdin = StreamKind::Inherit;
-        launch.stdout = StreamKind::Pipe;
-        launch.stderr = StreamKind::WithStdout;
-        (launch.window, launch.termios) = (None, None);
         return (launch, InputFrom::Nowhere);
     }
     // On another machine a file or device can't be handed over: it is read here.

@@ -6,12 +6,13 @@ use crate::cli::{EngineSetting, RestartArguments};
 use crate::failure::Failure;
 use crate::jobs::{self, JobError, JobFolder};
 use crate::output_file::{self, OutputFile};
-use crate::session::detached::{self, Staying};
+use crate::session::detached;
 use crate::session::{self, Begin, Session};
 use ckpt_store::{Checkpoint, Damage};
 use coordinator::History;
 use protocol::agent::{CommitRecord, ExitKind};
 use protocol::launch::RestoreSpec;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 pub fn perform(context: &Context, arguments: &RestartArguments) -> Result<u8, Failure> {
@@ -40,14 +41,15 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
     {
         return Err(other_engine());
     }
-    if job.record().settings.engine == EngineSetting::Native {
+    let is_native = job.record().settings.engine == EngineSetting::Native;
+    if is_native {
         super::refuse_without_cluster(&arguments.options, false)?;
     }
     let name = job.name();
-    let is_native = job.record().settings.engine == EngineSetting::Native;
-    let staying = match (arguments.detach && is_native).then(Staying::claim).transpose()? {
-        Some(None) => return detached::begin(&format!("restart {name}")),
-        other => other.flatten(),
+    let is_asked = arguments.detach && is_native;
+    let staying = match detached::stay(is_asked, &format!("restart {name}"))? {
+        ControlFlow::Continue(staying) => staying,
+        ControlFlow::Break(status) => return Ok(status),
     };
     let _lock = job.lock().map_err(|error| match error {
         JobError::Running { .. } => Failure::of(

@@ -13,6 +13,7 @@ use crate::session::detached::{self, Staying};
 use crate::session::{self, Begin, Session};
 use protocol::launch::{Kept, LaunchSpec};
 use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
@@ -84,9 +85,9 @@ fn perform_in(
         return clustered::run(context, &cluster, arguments, prepared);
     }
     super::refuse_without_cluster(&arguments.options, arguments.local)?;
-    let staying = match arguments.detach.then(Staying::claim).transpose()? {
-        Some(None) => return detached::begin(&what),
-        other => other.flatten(),
+    let staying = match detached::stay(arguments.detach, &what)? {
+        ControlFlow::Continue(staying) => staying,
+        ControlFlow::Break(status) => return Ok(status),
     };
     detached::forget(&mut environment);
     let _trace = telling::trace(&what, &arguments.options)?;

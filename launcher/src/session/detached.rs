@@ -6,6 +6,7 @@
 use crate::failure::Failure;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::ControlFlow;
 use std::process::{Command, Stdio};
 
 /// In the environment of the command that stays: the process that waits for its word. Of no other process it means anything.
@@ -17,12 +18,23 @@ const LONGEST: u64 = 4096;
 #[derive(Debug, Clone, Copy)]
 pub struct Staying(());
 
+/// What a command does that may be asked not to stay with its job: on with that, or an end with a status, since another one stays.
+///
+/// # Errors
+/// Where the other one can't be started, or this one, which is that, may not have a session of its own.
+pub fn stay(is_asked: bool, what: &str) -> Result<ControlFlow<u8, Option<Staying>>, Failure> {
+    if !is_asked {
+        return Ok(ControlFlow::Continue(None));
+    }
+    match Staying::claim()? {
+        Some(staying) => Ok(ControlFlow::Continue(Some(staying))),
+        None => begin(what).map(ControlFlow::Break),
+    }
+}
+
 impl Staying {
     /// Whether this is that command; if so, it leaves its terminal.
-    ///
-    /// # Errors
-    /// Where it may not have a session of its own.
-    pub fn claim() -> Result<Option<Self>, Failure> {
+    fn claim() -> Result<Option<Self>, Failure> {
         let waiting = std::env::var(VARIABLE).ok().and_then(|text| text.parse().ok());
         if waiting != Some(nix::unistd::getppid().as_raw()) {
             return Ok(None);
@@ -54,10 +66,7 @@ pub fn forget(environment: &mut Vec<(std::ffi::OsString, std::ffi::OsString)>) {
 
 /// Starts this command once more, to stay with the job; prints the job's name once that runs. What goes wrong before that, the
 /// other one says; its exit status.
-///
-/// # Errors
-/// Where it can't be started.
-pub fn begin(what: &str) -> Result<u8, Failure> {
+fn begin(what: &str) -> Result<u8, Failure> {
     let failed = |error: io::Error| Failure::of(what, error);
     let own = std::env::current_exe().map_err(failed)?;
     let mut staying = Command::new(own)

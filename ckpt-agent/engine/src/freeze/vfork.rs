@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::proc::{children, read_text, state, status_of};
+use super::super::proc::{children, status_of, thread_state};
 use super::super::sys::kcmp::{Resource, share};
 
 /// Whether a thread is in a wait that no stop ends, as in vfork (state D, proc_pid_stat(5)).
 pub(super) fn waits_uninterruptibly(pid: i32, tid: i32) -> Result<bool> {
-    let text = read_text(&format!("/proc/{pid}/task/{tid}/stat"))?;
-    Ok(text.as_deref().and_then(state) == Some('D'))
+    Ok(thread_state(pid, tid)? == Some('D'))
 }
 
 /// The refusal of a thread that has not stopped within `limit`, if it waits in vfork: it has a child in its memory, which runs

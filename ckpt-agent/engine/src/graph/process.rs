@@ -187,6 +187,12 @@ impl ProcessImage {
         self.threads.first().map_or("", |leader| &leader.comm)
     }
 
+    /// Whether it ignores SIGTRAP.
+    pub fn ignores_traps(&self) -> bool {
+        let ignored = (libc::SIGTRAP, libc::SIG_IGN as u64);
+        self.actions.iter().any(|action| (action.signal, action.words[0]) == ignored)
+    }
+
     /// Whether pages of the area are filled although the program cannot write to it.
     pub fn fills_unwritable(&self, area: &Area, page: u64) -> bool {
         let span = WINDOW_PAGES * page;

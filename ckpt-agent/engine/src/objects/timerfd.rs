@@ -106,10 +106,12 @@ impl Timer {
     /// # Errors
     /// Failed timerfd_settime(2).
     pub fn arm(&self, timer: BorrowedFd<'_>) -> Result<()> {
-        let now = clocks::now(nix::time::ClockId::CLOCK_REALTIME)?;
-        let is_past = |first: &u64| i64::try_from(*first).is_ok_and(|first| first < now);
-        if let Some(first) = self.first_of_unread().filter(is_past) {
-            return set(timer, first, self.interval_ns, self.flags);
+        if let Some(first) = self.first_of_unread() {
+            let now = clocks::now(nix::time::ClockId::CLOCK_REALTIME)?;
+            // Not where the clock is behind that of the checkpoint by more than that.
+            if i64::try_from(first).is_ok_and(|first| first < now) {
+                return set(timer, first, self.interval_ns, self.flags);
+            }
         }
         let mut first = self.remaining_ns;
         let mut flags = self.flags & !libc::TFD_TIMER_ABSTIME;
@@ -135,7 +137,7 @@ impl Timer {
     }
 
     /// Of a periodic timer that was armed on a wall clock absolutely and has unread expirations: when the first of them was. Those
-    /// since the checkpoint count as well. (Not where the clock is behind that of the checkpoint by more than that.) Armed for that moment, the kernel counts both (fs/timerfd.c, timerfd_read_iter()),
+    /// since the checkpoint count as well. Armed for that moment, the kernel counts both (fs/timerfd.c, timerfd_read_iter()),
     /// while a count that is set loses one that comes between.
     fn first_of_unread(&self) -> Option<u64> {
         let deadline = self.deadline_ns.filter(|_| self.on_wall_clock())?;

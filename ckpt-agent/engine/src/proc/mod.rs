@@ -20,4 +20,5 @@ pub use walk::{
     Threads, all_processes, ancestors, children, descendants, descriptor_numbers, inner_number,
     is_ended, is_ending, is_executing, is_io_worker, is_killed, job_number, name_of, namespaces_of,
     parent, pending_signals, read_names, read_text, shown_by, start_time, state, thread_numbers,
+    thread_state,
 };

@@ -80,6 +80,15 @@ pub fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+/// The state of a thread (proc_pid_stat(5)). `None`: it has ended.
+///
+/// # Errors
+/// Where /proc cannot be read.
+pub fn thread_state(pid: i32, tid: i32) -> Result<Option<char>> {
+    let text = read_text(&format!("/proc/{pid}/task/{tid}/stat"))?;
+    Ok(text.as_deref().and_then(state))
+}
+
 /// Files of /proc tell no size: with room from the start, one read gets what would take ten.
 fn read_whole(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(ROOM);

@@ -74,8 +74,7 @@ impl Furnished<'_> {
             listen_again(&mut remote, image, context)?;
             lacking.extend(attributes::last_of_process(&mut remote, image)?);
             say_lacking(context, image.pid, &lacking);
-            let ignored = (libc::SIGTRAP, libc::SIG_IGN as u64);
-            match image.actions.iter().any(|action| (action.signal, action.words[0]) == ignored) {
+            match image.ignores_traps() {
                 true => remote.drop_scratch_ignoring_traps()?,
                 false => remote.drop_scratch()?,
             }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Pid, ProcessImage, StoppedChild};
-use super::super::proc::{read_text, state, thread_numbers};
+use super::super::proc::{thread_numbers, thread_state};
 use super::super::sys::signals;
 use super::super::trace::Remote;
 use super::{Complete, Numbers};
@@ -28,9 +28,7 @@ impl Known {
     pub(super) fn of(image: &ProcessImage, entry: u64) -> Self {
         let has_ended = image.threads.first().is_some_and(|leader| leader.ended);
         // Each call in a process that ignores SIGTRAP makes it another one's default again.
-        let ignores = (libc::SIGTRAP, libc::SIG_IGN as u64);
-        let ignores_traps = image.actions.iter().any(|one| (one.signal, one.words[0]) == ignores);
-        if has_ended || ignores_traps {
+        if has_ended || image.ignores_traps() {
             return Self::default();
         }
         let has_signal = image.pending.iter().any(|one| one.signal() == Some(libc::SIGCHLD));
@@ -73,12 +71,8 @@ fn stop(process: &mut Complete) -> Result<()> {
 /// Whether all threads of a process have stopped by then.
 fn stands(pid: Pid, until: Instant) -> bool {
     loop {
-        let of = |tid: i32| read_text(&format!("/proc/{pid}/task/{tid}/stat"));
         let Ok(threads) = thread_numbers(pid) else { return false };
-        let stopped = |tid: i32| {
-            let text = of(tid).ok().flatten();
-            matches!(text.as_deref().and_then(state), Some('T' | 'Z' | 'X'))
-        };
+        let stopped = |tid: i32| matches!(thread_state(pid, tid), Ok(Some('T' | 'Z' | 'X')));
         if threads.into_iter().all(stopped) {
             return true;
         }

@@ -1,5 +1,6 @@
 //! What processes tell from inside, and the processes that hold their memory from then on.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -286,18 +287,14 @@ impl Quiesced {
     /// not asked.
     fn find_stopped_children(&self, processes: &[StoppedProcess], seen: &mut [Seen]) {
         let node = |process: &StoppedProcess| self.nodes.get(&process.host_pid);
-        let stopped: Vec<(Pid, Pid)> = processes
-            .iter()
-            .filter(|process| process.group_stop.is_some())
-            .filter_map(|process| node(process).map(|node| (node.ppid, node.pid)))
-            .collect();
-        if stopped.is_empty() {
-            return;
+        let mut stopped: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+        for child in processes.iter().filter(|one| one.group_stop.is_some()).filter_map(node) {
+            stopped.entry(child.ppid).or_default().push(child.pid);
         }
         for (process, seen) in processes.iter().zip(seen) {
-            let Some(own) = node(process).filter(|node| node.inside.is_none()) else { continue };
-            let of_own = stopped.iter().filter(|(parent, _)| *parent == own.pid);
-            seen.stopped_children = of_own.map(|(_, child)| *child).collect();
+            let own = node(process).filter(|node| node.inside.is_none());
+            let of_own = own.and_then(|own| stopped.remove(&own.pid));
+            seen.stopped_children = of_own.unwrap_or_default();
         }
     }
 
