@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Row] = &[
     ("other devices, /dev/kvm and /dev/fuse among them", Refused, ""),
     ("eventfd(2), signalfd(2), timerfd_create(2)", Kept, ""),
     ("epoll_create(2)", Kept, ""),
-    ("inotify_init(2)", Kept, "refused, for the moment, with events that are not read yet"),
+    ("inotify_init(2)", Kept, "with events that are not read yet"),
     ("fanotify_init(2)", Kept, "refused for permission events, FAN_REPORT_MNT and, for the moment, with events that are not read yet"),
     ("pidfd_open(2), CLONE_PIDFD", Kept, "of processes of the job and of its init"),
     ("userfaultfd(2)", Kept, "see Limits"),

@@ -1,8 +1,8 @@
 //! fanotify(7): groups with their marks, of which /proc/PID/fdinfo shows all but paths (fs/notify/fdinfo.c); those are
 //! found as inotify's are.
 //!
-//! Events that nobody has read can't be put back, as with inotify. Permission events are refused: whoever opens a marked
-//! file waits for the job's answer, ckptd as well, while the job stands.
+//! Events that nobody has read can't be put back: they name the process that has done something. Permission events are
+//! refused: whoever opens a marked file waits for the job's answer, ckptd as well, while the job stands.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

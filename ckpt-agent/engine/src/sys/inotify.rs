@@ -2,6 +2,8 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use nix::errno::Errno;
 
@@ -47,17 +49,20 @@ pub fn discard(instance: BorrowedFd<'_>) -> nix::Result<()> {
     }
 }
 
-/// The next watch gets this number, if the kernel can be asked for it.
-pub fn ask_for_number(instance: BorrowedFd<'_>, number: i32) {
+/// The next watch gets this number, if the kernel can be asked for it: whether it can.
+pub fn ask_for_number(instance: BorrowedFd<'_>, number: i32) -> bool {
     // SAFETY: takes a number. Without it numbers are counted up.
-    unsafe { libc::ioctl(instance.as_raw_fd(), SET_NEXT as _, libc::c_long::from(number)) };
+    let answer =
+        unsafe { libc::ioctl(instance.as_raw_fd(), SET_NEXT as _, libc::c_long::from(number)) };
+    answer == 0
 }
 
 /// Adds a watch; its number.
 ///
 /// # Errors
 /// As inotify_add_watch(2).
-pub fn add(instance: BorrowedFd<'_>, path: &str, mask: u32) -> nix::Result<i32> {
+pub fn add(instance: BorrowedFd<'_>, path: impl AsRef<Path>, mask: u32) -> nix::Result<i32> {
+    let path = path.as_ref().as_os_str().as_bytes();
     let path = CString::new(path).map_err(|_| Errno::EINVAL)?;
     // SAFETY: the kernel reads the path, which ends with a NUL and outlives the call.
     Errno::result(unsafe { libc::inotify_add_watch(instance.as_raw_fd(), path.as_ptr(), mask) })

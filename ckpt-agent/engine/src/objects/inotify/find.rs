@@ -58,12 +58,12 @@ pub(in super::super) fn paths(
     Ok(found.into_iter().map(|path| path.map(names::text)).collect())
 }
 
-/// Files that a process has open and that have lost all their names: their numbers and those of their devices.
-pub(in super::super) fn deleted(host_pid: i32) -> Vec<(u64, u64)> {
+/// Files that a process has open and that have lost all their names: where, their numbers and those of their devices.
+pub(in super::super) fn deleted(host_pid: i32) -> Vec<(PathBuf, (u64, u64))> {
     let open = fs::read_dir(format!("/proc/{host_pid}/fd")).into_iter().flatten().flatten();
-    open.filter_map(|entry| fs::metadata(entry.path()).ok())
-        .filter(|meta| meta.nlink() == 0)
-        .map(|meta| (meta.ino(), meta.dev()))
+    open.filter_map(|entry| Some((entry.path(), fs::metadata(entry.path()).ok()?)))
+        .filter(|(_, meta)| meta.nlink() == 0)
+        .map(|(path, meta)| (path, (meta.ino(), meta.dev())))
         .collect()
 }
 

@@ -1,17 +1,24 @@
 //! inotify(7): watches of files and folders. The kernel tells a watched inode's number (/proc/PID/fdinfo), not its path:
 //! [`find`] looks for that.
 //!
-//! Events that nobody has read can't be put back: the kernel queues nothing but what happens. So a checkpoint waits for the
-//! program to read them.
+//! Events that nobody has read are had by reading them. They are put back into the job's instance ([`unread`]), and into the
+//! one that a restart makes ([`queue`]), by having them happen to files of ckptd's own ([`standins`]).
 
+mod events;
 pub(super) mod find;
+mod queue;
+mod standins;
+mod unread;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
@@ -20,6 +27,9 @@ use super::super::names;
 use super::super::sys::inotify;
 use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved, reopen};
 use find::Searched;
+use standins::Scratch;
+
+pub use events::Event;
 
 /// IN_ALL_EVENTS, IN_EXCL_UNLINK and IN_ONESHOT: what inotify_add_watch(2) takes and fdinfo shows. The rest of what it shows
 /// is the kernel's own.
@@ -34,6 +44,18 @@ const MOST_TRIES: u32 = 1 << 16;
 pub struct Inotify {
     /// Its watches, by rising numbers.
     pub watches: Vec<Watch>,
+    /// Events that nobody has read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<Unread>,
+}
+
+/// What an instance has queued.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unread {
+    /// In the order in which they are read.
+    pub events: Vec<Event>,
+    /// The number that the next watch gets.
+    pub next: i32,
 }
 
 /// A watch.
@@ -61,13 +83,6 @@ impl ObjectKind for Inotify {
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
         let waiting = inotify::unread(probe.copy.as_fd())
             .map_err(|errno| EngineError::system("ioctl", "FIONREAD of inotify", errno))?;
-        if waiting > 0 {
-            return Err(Refusal::new(
-                format!("is inotify with {waiting} bytes of events that are not read yet"),
-                "it is taken once the program has read them",
-            )
-            .into());
-        }
         let lines: Vec<Searched> = probe
             .info
             .lines("inotify wd")
@@ -76,10 +91,16 @@ impl ObjectKind for Inotify {
             .collect::<Option<_>>()
             .ok_or_else(|| EngineError::odd("fdinfo of inotify", "no list of watches"))?;
         let deleted = find::deleted(probe.host_pid);
-        let held = |searched: &Searched| deleted.iter().find(|held| searched.is(held.0, held.1));
+        let held = |searched: &Searched| {
+            let is_it =
+                |(_, (inode, device)): &&(PathBuf, (u64, u64))| searched.is(*inode, *device);
+            deleted.iter().find(is_it).map(|(_, held)| *held)
+        };
         let (lines, gone): (Vec<_>, Vec<_>) =
             lines.into_iter().partition(|searched| held(searched).is_none());
         let paths = find::paths(&lines, probe.host_pid, context)?;
+        let inodes: HashMap<i32, u64> =
+            lines.iter().chain(&gone).map(|searched| (searched.number, searched.inode)).collect();
         let mut watches: Vec<Watch> = gone
             .iter()
             .map(|searched| Watch {
@@ -87,7 +108,7 @@ impl ObjectKind for Inotify {
                 path: String::new(),
                 mask: searched.mask & MASK,
                 file: None,
-                held: held(searched).copied(),
+                held: held(searched),
             })
             .collect();
         for (searched, path) in lines.iter().zip(paths) {
@@ -104,7 +125,15 @@ impl ObjectKind for Inotify {
             watches.push(Watch { number: searched.number, path, mask, file: None, held: None });
         }
         watches.sort_by_key(|watch| watch.number);
-        Ok(Self { watches })
+        let unread = match waiting {
+            0 => None,
+            _ => {
+                let target = |watch: &Watch| target(watch, inodes[&watch.number], probe.host_pid);
+                let targets = watches.iter().map(target).collect::<Result<Vec<_>>>()?;
+                Some(unread::take(probe, &watches, &targets)?)
+            }
+        };
+        Ok(Self { watches, unread })
     }
 
     /// Tells which of the job's files those are that are deleted.
@@ -164,6 +193,30 @@ fn parse(line: &str) -> Option<Searched> {
     Some(Searched { number, inode: inode?, device: device? as u32, mask: mask? as u32, handle })
 }
 
+/// What is watched, found a moment ago.
+fn target(watch: &Watch, inode: u64, host_pid: i32) -> Result<OwnedFd> {
+    let opened = match watch.held {
+        Some(held) => find::deleted(host_pid)
+            .into_iter()
+            .find(|(_, found)| *found == held)
+            .map(|(path, _)| open(&path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())),
+        None => Some(open(
+            &*names::path(&watch.path),
+            OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )),
+    };
+    let refuse = || {
+        let what = format!("is inotify with a watch of {}, which changes just now", watch.path);
+        Refusal::passing(what, "it is taken once that is over")
+    };
+    let opened = opened.and_then(nix::Result::ok).ok_or_else(refuse)?;
+    match fstat(&opened) {
+        Ok(stat) if stat.st_ino == inode => Ok(opened),
+        _ => Err(refuse().into()),
+    }
+}
+
 /// Sets the watches of all instances: the last act of a restore, since it touches files itself.
 ///
 /// # Errors
@@ -172,6 +225,10 @@ pub fn watch_again(all: &[Saved<'_, Inotify>], context: &mut RestoreContext<'_>)
     for saved in all {
         let instance = context.parked(saved.id)?.try_clone_to_owned();
         let instance = instance.map_err(|error| EngineError::system("dup", "inotify", error))?;
+        if let Some(unread) = &saved.object.unread {
+            events::check(&unread.events)?;
+            queue::fill(instance.as_fd(), &Scratch::new(&[])?, &unread.events).map_err(unfit)?;
+        }
         for watch in &saved.object.watches {
             if let Some(file) = watch.file {
                 set(instance.as_fd(), context.parked(file)?, watch)?;
@@ -198,11 +255,24 @@ pub fn watch_again(all: &[Saved<'_, Inotify>], context: &mut RestoreContext<'_>)
                 }
             }
         }
-        // Of watches that were made on the way to a number, the kernel tells that they are gone.
-        inotify::discard(instance.as_fd())
-            .map_err(|errno| EngineError::system("read", "inotify", errno))?;
+        match &saved.object.unread {
+            Some(unread) => _ = inotify::ask_for_number(instance.as_fd(), unread.next),
+            // Of watches that were made on the way to a number, the kernel tells that they are gone.
+            None => inotify::discard(instance.as_fd())
+                .map_err(|errno| EngineError::system("read", "inotify", errno))?,
+        }
     }
     Ok(())
+}
+
+/// Events that this machine does not take.
+fn unfit(error: std::io::Error) -> EngineError {
+    EngineError::Unfit {
+        what: format!(
+            "the job has events of inotify that it has not read, which can't be queued ({error})"
+        ),
+        way_out: "see whether fs.inotify.max_queued_events is as large as where it ran".into(),
+    }
 }
 
 fn set(instance: BorrowedFd<'_>, target: BorrowedFd<'_>, watch: &Watch) -> Result<()> {
