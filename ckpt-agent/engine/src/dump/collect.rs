@@ -123,7 +123,7 @@ pub fn collect(
         collected.descriptors.insert(*host_pid, descriptors);
     }
     let Collected { files, probes, process_locks, .. } = &mut collected;
-    early::open_locked(process_locks, files, probes, context);
+    early::open_locked(process_locks, files, probes, context)?;
     add_in_flight(&mut collected, &mut known, context)?;
     let Collected { files, probes, .. } = &mut collected;
     settle_timers(files.iter_mut().zip(probes).filter_map(

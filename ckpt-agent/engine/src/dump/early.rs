@@ -30,8 +30,9 @@ impl Early {
     /// # Errors
     /// The refusal.
     pub fn check(self, inside: Option<&Inside>, object: &Object) -> Result<()> {
-        let Some(Inside { path, .. }) = inside.filter(|_| object.is_place()) else { return Ok(()) };
-        let what = |why: &str| format!("the folder {path} of mounts of its own{why}");
+        let is_later = object.is_place() || object.is_made_with_mounts();
+        let Some(Inside { path, .. }) = inside.filter(|_| is_later) else { return Ok(()) };
+        let what = |why: &str| format!("{path} of mounts of its own{why}");
         Err(match self {
             Self::InFlight => Refusal::passing(what(""), "it is received soon: try again"),
             Self::Registered => Refusal::new(
@@ -59,19 +60,29 @@ impl Early {
 
 /// Files on which processes hold locks of their own: a process loses its locks of a file with any descriptor of it that it
 /// closes, as it does where a file that is opened later takes its place.
+///
+/// # Errors
+/// The refusal of one that is opened later in any case.
 pub fn open_locked(
     locks: &HashMap<i32, Vec<(i32, Lock)>>,
     files: &mut [OpenFile],
     probes: &[Probe],
     context: &mut DumpContext,
-) {
+) -> Result<()> {
     let held = locks.iter().flat_map(|(pid, locks)| locks.iter().map(|(fd, _)| (*pid, *fd)));
     let ids = held.filter_map(|place| context.descriptors.get(&place));
     let through = ids.filter_map(|id| probes.get(id.0 as usize));
     let locked: BTreeSet<(u64, u64)> = through.map(Probe::inode).collect();
     let files = files.iter_mut().zip(probes);
-    for (file, _) in files.filter(|(_, probe)| locked.contains(&probe.inode())) {
+    for (file, probe) in files.filter(|(_, probe)| locked.contains(&probe.inode())) {
         match &file.inside {
+            Some(inside) if file.object.is_made_with_mounts() => {
+                let what =
+                    format!("{}, in a tmpfs of its own, has a record lock (fcntl)", inside.path);
+                let refusal = Refusal::passing(what, "unlock it while checkpoints are taken");
+                let error = EngineError::from(refusal);
+                return Err(error.at(probe.pid, &probe.comm, probe.fd));
+            }
             Some(inside) if file.object.is_place() => {
                 // One that no lock can be set through keeps its path, and nobody's locks are lost with it.
                 if file.flags & libc::O_PATH == 0 {
@@ -83,6 +94,7 @@ pub fn open_locked(
             _ => file.inside = None,
         }
     }
+    Ok(())
 }
 
 /// Files that are registered with rings, which have them before processes are in their namespaces.

@@ -248,9 +248,14 @@ impl Object {
         }
     }
 
+    /// Whether it can be made only once the mounts of the job's own are there.
+    pub fn is_made_with_mounts(&self) -> bool {
+        matches!(self, Self::MountedFile(_))
+    }
+
     /// Whether it is opened by its path, and can be so among other mounts, too.
     pub fn opens_inside(&self) -> bool {
-        self.is_place() || matches!(self, Self::Regular(_))
+        self.is_place() || matches!(self, Self::Regular(_) | Self::MountedFile(_))
     }
 
     /// Whether it is a socket.
@@ -424,6 +429,8 @@ macro_rules! object_kinds {
 
 // Asked in this order at a dump, made in this order at a restore.
 object_kinds! {
+    /// Files of a tmpfs that processes have mounted for themselves
+    MountedFile => mounted_file,
     /// Files of /proc that show a process
     ProcessFile => procfile,
     /// open(2) with O_PATH

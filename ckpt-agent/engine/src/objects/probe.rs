@@ -36,6 +36,8 @@ pub struct Probe {
     pub shown: String,
     /// The folder from which this process reaches what the link leads to.
     pub root: String,
+    /// It lies in a file system in memory of its process's own, which the image has with its mount.
+    pub is_in_memory: bool,
     /// /proc/PID/fdinfo/N.
     pub info: FdInfo,
 }
@@ -78,7 +80,21 @@ impl Probe {
         let link = other_name::find(&root, &link, &stat).unwrap_or(link);
         let info = FdInfo::read(&format!("/proc/{host_pid}/fdinfo/{fd}"))?;
         let comm = comm.to_owned();
-        Ok(Self { host_pid, pid, comm, fd, copy, flags, stat, link, shown, root, info })
+        let is_in_memory = false;
+        Ok(Self {
+            host_pid,
+            pid,
+            comm,
+            fd,
+            copy,
+            flags,
+            stat,
+            link,
+            shown,
+            root,
+            is_in_memory,
+            info,
+        })
     }
 
     /// Changes the link to one that leads to the file from another folder.

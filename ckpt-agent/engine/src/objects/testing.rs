@@ -55,6 +55,7 @@ pub fn probe(fd: impl AsFd) -> Probe {
         flags: nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GETFL).unwrap(),
         stat: nix::sys::stat::fstat(fd).unwrap(),
         root: "/proc/self/root".into(),
+        is_in_memory: false,
         shown: String::new(),
         link: fs::read_link(format!("/proc/self/fd/{number}")).unwrap().display().to_string(),
         info: FdInfo::parse(fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap()),

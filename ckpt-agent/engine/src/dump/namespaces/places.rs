@@ -42,11 +42,13 @@ pub struct Place {
     pub path: String,
     /// It lies on a mount that is not as the job's.
     pub inside: Option<Inside>,
+    /// The path is that of `inside`: it lies in a file system in memory that the job's own mounts do not show.
+    pub is_in_memory: bool,
 }
 
 impl Place {
     fn in_job(path: &str) -> Self {
-        Self { path: path.to_owned(), inside: None }
+        Self { path: path.to_owned(), inside: None, is_in_memory: false }
     }
 }
 
@@ -92,7 +94,7 @@ impl Places {
         let there = there.into_iter().find(|there| self.identity_of(there) == Some(file))?;
         let inside = Inside { namespace, path: path.to_owned() };
         let inside = (!self.unchanged.contains(&mount)).then_some(inside);
-        Some(Place { path: there, inside })
+        Some(Place { path: there, inside, is_in_memory: false })
     }
 
     /// Where a file is that a process knows under a path: among its own mounts, or the job's, where a restart has opened it.
@@ -192,7 +194,7 @@ impl Places {
             return Ok(None);
         }
         if let Some(path) = link.strip_suffix(DELETED) {
-            return Ok(self.lost(mount, path).map(|path| Place { path, inside: None }));
+            return Ok(self.lost(mount, path).map(|path| Place::in_job(&path)));
         }
         if self.is_own_proc(pid, mount) {
             // Whoever has a folder open reaches all that lies around it. That of a process is opened by a process.
@@ -202,16 +204,31 @@ impl Places {
                 false => Ok(None),
             };
         }
-        let mut place =
-            self.on_mount(mount, link, file).ok_or_else(|| elsewhere(link, "has open"))?;
+        let place = self.on_mount(mount, link, file).or_else(|| self.in_memory(mount, link));
+        let mut place = place.ok_or_else(|| elsewhere(link, "has open"))?;
         if place.inside.as_ref().is_some_and(|inside| !self.is_shown(inside, file)) {
-            if is_folder {
+            if is_folder || place.is_in_memory {
                 let what = format!("has open {link}, which its mounts do not show any more");
                 return Err(refuse(what));
             }
             place.inside = None;
         }
         Ok(Some(place))
+    }
+
+    /// A file of a file system in memory that a namespace has mounted for itself.
+    fn in_memory(&self, mount: i32, path: &str) -> Option<Place> {
+        let number = |own: &Mounts| own.all.iter().position(|one| one.id == mount);
+        let (namespace, own, place) =
+            self.own.iter().find_map(|(at, own)| Some((*at, own, number(own)?)))?;
+        let found = own.all.get(place)?;
+        let is_of_job = self.home.all.iter().any(|one| one.device == found.device);
+        let inside = Some(Inside { namespace, path: path.to_owned() });
+        (found.file_system == "tmpfs" && !is_of_job).then(|| Place {
+            path: path.to_owned(),
+            inside,
+            is_in_memory: true,
+        })
     }
 
     /// Whether a path among mounts leads to a file, as it must for whoever opens it there: another mount may cover it.
@@ -239,6 +256,11 @@ impl Places {
             }
             return Ok(None);
         };
+        if place.is_in_memory {
+            probe.root = namespace_root(probe.host_pid)?;
+            probe.is_in_memory = true;
+            return Ok(place.inside);
+        }
         let deleted = if probe.link.ends_with(DELETED) { DELETED } else { "" };
         probe.is_seen_at(format!("{}{deleted}", place.path), self.root());
         Ok(place.inside)

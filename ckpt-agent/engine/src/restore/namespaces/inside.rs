@@ -14,7 +14,7 @@ use super::super::super::graph::{
     FileId, Graph, Inside, OpenFile, OwnNamespace, Pid, ProcessImage,
 };
 use super::super::super::locks;
-use super::super::super::objects::{RestoreContext, reopen};
+use super::super::super::objects::{Object, RestoreContext, reopen};
 use super::super::super::sys::memory_map::Means;
 use super::super::super::sys::stat::identity;
 use super::super::mapped::MappedFiles;
@@ -52,13 +52,16 @@ pub fn await_all<'i>(
             |(_, image): (&Pid, &ProcessImage)| image.namespaces.contains(&inside.namespace);
         let any = processes.clone().any(is_there);
         // A rehearsal has stand-ins over files, which the others do not show. It ends before a folder is looked around.
-        if context.rehearsal || (!any && !file.object.is_place()) {
+        let is_late = file.object.is_made_with_mounts();
+        if (context.rehearsal && !is_late) || (!any && !is_late && !file.object.is_place()) {
             continue;
         }
         if !any {
             return Err(unfit(&inside.path, NOBODY));
         }
-        context.open_later(id)?;
+        if !is_late {
+            context.open_later(id)?;
+        }
     }
     Ok(())
 }
@@ -109,11 +112,17 @@ fn unfit(path: &str, why: &str) -> EngineError {
 /// Failed opens; another file under the same path.
 pub fn open_all(helpers: &[Helper<'_>], context: &mut RestoreContext<'_>) -> Result<()> {
     for (id, file, inside) in all(context.graph) {
-        let Some(early) = context.opened_early(id) else { continue };
+        let early = match file.object {
+            _ if file.object.is_made_with_mounts() && context.is_opened_later(id) => None,
+            _ => match context.opened_early(id) {
+                Some(early) => Some(early),
+                None => continue,
+            },
+        };
         let is_there = |one: &&Helper<'_>| one.image.namespaces.contains(&inside.namespace);
         let helper = helpers.iter().find(is_there);
         let helper = helper.ok_or_else(|| unfit(&inside.path, NOBODY))?;
-        let made = open(helper.pid, file, inside, &early, context)?;
+        let made = open(helper.pid, file, inside, early.as_ref(), context)?;
         drop(early);
         if file.flags & libc::O_PATH == 0 {
             reopen::set_status(made.as_fd(), file.flags)?;
@@ -167,7 +176,7 @@ fn open(
     pid: i32,
     file: &OpenFile,
     inside: &Inside,
-    early: &OwnedFd,
+    early: Option<&OwnedFd>,
     context: &RestoreContext<'_>,
 ) -> Result<OwnedFd> {
     let failed = |errno: Errno| unfit(&inside.path, errno.desc());
@@ -179,14 +188,20 @@ fn open(
     let path = format!("/proc/self/fd/{}{}", root.as_raw_fd(), inside.path);
     let found = nix_open(path.as_str(), place, Mode::empty()).map_err(failed)?;
     let of = |fd: &OwnedFd| nix::sys::stat::fstat(fd).map(|stat| identity(&stat)).map_err(failed);
-    if of(&found)? != of(early)? {
-        return Err(unfit(&inside.path, ANOTHER));
+    if let Some(early) = early {
+        if of(&found)? != of(early)? {
+            return Err(unfit(&inside.path, ANOTHER));
+        }
     }
     if file.flags & libc::O_PATH != 0 {
         return Ok(found);
     }
     let made = reopen::reopen(&found, file.flags).map_err(failed)?;
-    let offset = lseek64(early, 0, Whence::SeekCur).map_err(failed)?;
+    let offset = match (&file.object, early) {
+        (Object::MountedFile(mounted), _) => i64::try_from(mounted.offset).unwrap_or(i64::MAX),
+        (_, Some(early)) => lseek64(early, 0, Whence::SeekCur).map_err(failed)?,
+        (_, None) => 0,
+    };
     lseek64(&made, offset, Whence::SeekSet).map_err(failed)?;
     Ok(made)
 }

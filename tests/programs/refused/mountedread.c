@@ -1,5 +1,6 @@
-/* A folder that is open in a file system that a process has mounted in a mount namespace of its own. */
+/* A folder that is being read, in a file system in memory that a process has mounted for itself. */
 #include "../namespaces.h"
+#include <dirent.h>
 #include <sys/mount.h>
 
 int main(int argc, char **argv)
@@ -9,9 +10,11 @@ int main(int argc, char **argv)
 	become_inside(0, CLONE_NEWNS);
 	BUILD(mount("none", conform_path("mounted"), "tmpfs", 0, NULL));
 	BUILD(mkdir(conform_path("mounted/folder"), 0700));
-	BUILD(open(conform_path("mounted/folder"), O_RDONLY | O_DIRECTORY));
-	conform_expect_refusal(getpid(), -1);
+	DIR *list = opendir(conform_path("mounted"));
+	BUILD(list && readdir(list) ? 0 : -1);
+	conform_expect_refusal(getpid(), dirfd(list));
 	conform_ready();
 	conform_wait();
+	closedir(list);
 	conform_pass();
 }
