@@ -177,6 +177,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "lockedlater",
             "loginuid",
             "memfd",
+            "mountedfiles",
             "namespacefd",
             "namespacesown",
             "nestedusers",
