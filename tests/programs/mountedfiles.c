@@ -6,6 +6,8 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 
+enum { BYTES = 2 << 20 };
+
 static int file, copy, appended, folder, path, locked, read_only, deleted;
 
 static int make(const char *name, int flags)
@@ -54,6 +56,10 @@ int main(int argc, char **argv)
 	deleted = make("mounted/deleted", O_RDWR);
 	conform_write_all(deleted, "gone but kept", 13);
 	BUILD(unlink(conform_path("mounted/deleted")));
+	char *large = malloc(BYTES);
+	conform_fill(large, BYTES, 1);
+	int whole = make("mounted/large", O_RDWR);
+	conform_write_all(whole, large, BYTES);
 	pid_t child = conform_spawn(check_child, NULL);
 
 	conform_ready();
@@ -85,6 +91,10 @@ int main(int argc, char **argv)
 	memset(bytes, 0, sizeof bytes);
 	BUILD(pread(deleted, bytes, 13, 0));
 	EXPECT_TEXT("its content", bytes, "gone but kept");
+	memset(large, 0, BYTES);
+	BUILD(lseek(whole, 0, SEEK_SET));
+	conform_read_all(whole, large, BYTES);
+	conform_verify("a large file", large, BYTES, 1);
 	BUILD(umount(conform_path("mounted")) == -1 && errno == EBUSY ? 0 : -1);
 	conform_pass();
 }
