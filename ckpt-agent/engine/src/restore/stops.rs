@@ -6,7 +6,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{Pid, ProcessImage, StoppedChild};
 use super::super::proc::{thread_numbers, thread_state};
 use super::super::sys::signals;
-use super::super::trace::Remote;
+use super::super::trace::{Remote, StoppedThread};
 use super::{Complete, Numbers};
 
 /// How long all stopped children may take until they stand: some microseconds, but for a busy machine.
@@ -21,40 +21,51 @@ pub(super) struct Known {
     entry: u64,
     /// SIGCHLD was pending.
     has_signal: bool,
+    /// Signals are pending, and all threads can stop.
+    has_others: bool,
 }
 
 impl Known {
     /// By the image of a process that is complete.
     pub(super) fn of(image: &ProcessImage, entry: u64) -> Self {
         let has_ended = image.threads.first().is_some_and(|leader| leader.ended);
+        let of_threads = image.threads.iter().any(|thread| !thread.pending.is_empty());
+        let has_others = !has_ended && (of_threads || !image.pending.is_empty());
         // Each call in a process that ignores SIGTRAP makes it another one's default again.
         if has_ended || image.ignores_traps() {
-            return Self::default();
+            return Self { has_others, ..Self::default() };
         }
         let has_signal = image.pending.iter().any(|one| one.signal() == Some(libc::SIGCHLD));
-        Self { children: image.stopped_children.clone(), entry, has_signal }
+        Self { children: image.stopped_children.clone(), entry, has_signal, has_others }
     }
 }
 
-/// Has all that were stopped stop, and lets them go; all others still stand. Parents go last: they are told of no stop twice,
-/// which their children's stops would do otherwise.
+/// Has all that were stopped stop, and lets them go; all others still stand. Parents go behind their children: they are told of
+/// no stop twice, which their children's stops would do otherwise.
 ///
 /// # Errors
 /// Where a process can't be let go. One that was killed meanwhile is no error.
 pub(super) fn stop_all(processes: &mut [Complete], numbers: &Numbers) -> Result<()> {
-    let (parents, others): (Vec<usize>, Vec<usize>) =
+    let (mut parents, others): (Vec<usize>, Vec<usize>) =
         (0..processes.len()).partition(|place| !processes[*place].known.children.is_empty());
     for place in others {
         stop(&mut processes[place])?;
     }
     let until = Instant::now() + LIMIT;
-    for place in parents {
-        let known = std::mem::take(&mut processes[place].known);
-        let here = |child: &StoppedChild| Some((numbers.here(child.pid)?, child.told));
-        let children: Vec<(Pid, bool)> = known.children.iter().filter_map(here).collect();
+    let here = |child: &StoppedChild| Some((numbers.here(child.pid)?, child.told));
+    while !parents.is_empty() {
+        let waits_for = |place: usize| {
+            let mut children = processes[place].known.children.iter().filter_map(here);
+            children.any(|(pid, _)| parents.iter().any(|other| processes[*other].pid == pid))
+        };
+        // There is one in every tree.
+        let next = parents.iter().position(|place| !waits_for(*place)).unwrap_or(0);
+        let place = parents.swap_remove(next);
+        let known = std::mem::take(&mut processes[place].known.children);
+        let children: Vec<(Pid, bool)> = known.iter().filter_map(here).collect();
         if children.iter().all(|(pid, _)| stands(*pid, until)) {
             // It does no harm to be told again, and nobody could be told of a failure now.
-            let _ = take(&mut processes[place], &known, &children);
+            let _ = take(&mut processes[place], &children);
         }
         stop(&mut processes[place])?;
     }
@@ -64,8 +75,34 @@ pub(super) fn stop_all(processes: &mut [Complete], numbers: &Numbers) -> Result<
 /// Has a process stop that was stopped.
 fn stop(process: &mut Complete) -> Result<()> {
     let Some(signal) = process.stopped_by else { return Ok(()) };
+    if process.known.has_others {
+        return stop_before_others(std::mem::take(&mut process.threads), signal);
+    }
     let _ = signals::send(process.pid, signal);
     process.let_go()
+}
+
+/// Has a process stop in which other signals are pending, of which it would take those with lower numbers first: they are
+/// blocked until it has stopped.
+fn stop_before_others(threads: Vec<StoppedThread>, signal: i32) -> Result<()> {
+    let mut masks = Vec::with_capacity(threads.len());
+    for thread in &threads {
+        masks.push(thread.blocked()?);
+        thread.set_blocked(!(1 << (signal - 1)))?;
+    }
+    // The first one takes the signal, which has all others stop as soon as they run.
+    let mut sent = signal;
+    let mut stopped = Vec::with_capacity(threads.len());
+    for thread in threads {
+        stopped.push(thread.run_with(std::mem::take(&mut sent))?.wait_stopped()?);
+    }
+    for (thread, mask) in stopped.into_iter().zip(masks) {
+        // One that was killed meanwhile is gone.
+        let Some(thread) = thread else { continue };
+        thread.set_blocked(mask)?;
+        thread.detach()?;
+    }
+    Ok(())
 }
 
 /// Whether all threads of a process have stopped by then.
@@ -84,16 +121,17 @@ fn stands(pid: Pid, until: Instant) -> bool {
 }
 
 /// Takes from a process what the stops of its children have told it anew: those that it knew of, and the signal.
-fn take(process: &mut Complete, known: &Known, children: &[(Pid, bool)]) -> Result<()> {
+fn take(process: &mut Complete, children: &[(Pid, bool)]) -> Result<()> {
+    let Known { entry, has_signal, .. } = process.known;
     let leader = process.threads.first_mut().ok_or(EngineError::Gone(process.pid))?;
-    let mut remote = Remote::take(leader, known.entry)?;
+    let mut remote = Remote::take(leader, entry)?;
     remote.make_scratch(None)?;
     let at = remote.scratch_data()?;
     for (child, _) in children.iter().filter(|(_, told)| *told) {
         let how = (libc::WSTOPPED | libc::WNOHANG) as u64;
         remote.raw(libc::SYS_waitid, &[libc::P_PID.into(), *child as u64, 0, how, 0])?;
     }
-    if !known.has_signal {
+    if !has_signal {
         // struct timespec of no time, and behind it a set of signals.
         let set = 1u64 << (libc::SIGCHLD - 1);
         remote.memory().write(at, &[0; 16])?;
