@@ -524,6 +524,10 @@ pub fn refuse_traced(pid: i32) -> Result<()> {
     if status.tracerpid == 0 {
         return Ok(());
     }
+    // Of a thread that waits so, the tracer of an earlier checkpoint can't let go before it stops.
+    if let Some(refusal) = vfork::refusal(pid, pid, Duration::ZERO) {
+        return Err(refusal);
+    }
     let tracer = read_text(&format!("/proc/{}/comm", status.tracerpid)).ok().flatten();
     let job_pid = status.nspid.as_ref().and_then(|all| all.last().copied()).unwrap_or(pid);
     Err(EngineError::RefusedProcess {

@@ -11,7 +11,7 @@ pub(super) fn waits_uninterruptibly(pid: i32, tid: i32) -> Result<bool> {
     Ok(thread_state(pid, tid)? == Some('D'))
 }
 
-/// The refusal of a thread that has not stopped within `limit`, if it waits in vfork: it has a child in its memory, which runs
+/// The refusal of a thread that has not stopped within `limit`, or is not waited for, if it waits in vfork: it has a child in its memory, which runs
 /// on and may do so for ever. `None`: it waits for something else, or the kernel does not tell (kcmp(2)).
 pub(super) fn refusal(pid: i32, tid: i32, limit: Duration) -> Option<EngineError> {
     if !waits_uninterruptibly(pid, tid).ok()? {
@@ -22,11 +22,14 @@ pub(super) fn refusal(pid: i32, tid: i32, limit: Duration) -> Option<EngineError
     let child = status_of(children.into_iter().find(in_its_memory)?).ok()?;
     let parent = status_of(pid).ok()?;
     let number = |numbers: &Option<Vec<i32>>| numbers.as_ref().and_then(|all| all.last().copied());
+    let within = match limit.as_millis() {
+        0 => "yet".to_owned(),
+        limit => format!("within {limit} ms"),
+    };
     let what = format!(
-        "waits in vfork(2) for process {} ({}), which has neither executed a program nor ended within {} ms",
+        "waits in vfork(2) for process {} ({}), which has neither executed a program nor ended {within}",
         number(&child.nspid).unwrap_or(child.pid),
         child.name,
-        limit.as_millis(),
     );
     Some(EngineError::RefusedProcess {
         pid: number(&parent.nspid).unwrap_or(pid),

@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::stat::fstat;
 use serde::{Deserialize, Serialize};
 
-use super::super::error::{EngineError, Result};
+use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::InodeId;
 use super::super::inodes;
+use super::super::sys::protected;
 use super::super::sys::stat::is_same_file;
 use super::{DumpContext, Probe, RestoreContext, reopen};
 
@@ -30,6 +31,12 @@ impl Carried {
     /// # Errors
     /// As [`inodes::take`].
     pub fn dump(probe: &Probe, context: &mut DumpContext, named: bool) -> Result<Self> {
+        if let Some(attribute) = protected::attribute(probe.copy.as_fd()).filter(|_| named) {
+            let what =
+                format!("{} is {attribute}: a restart could not put its content back", probe.link);
+            let way_out = "have it outside of the directories whose files travel, or without that";
+            return Err(Refusal::new(what, way_out).into());
+        }
         let inode = inodes::take_probe(context, probe, named)?;
         let known = context.inodes.get(inode.0 as usize);
         let further = known.is_some_and(|known| known.links.contains(&probe.link));

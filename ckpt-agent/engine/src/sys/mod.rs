@@ -39,6 +39,7 @@ pub mod prctl;
 pub mod proc_net;
 pub mod processors;
 pub mod procfs_ended;
+pub mod protected;
 pub mod reap;
 pub mod related;
 pub mod rename;

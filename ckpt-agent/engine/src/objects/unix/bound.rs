@@ -35,6 +35,13 @@ impl Bound {
     /// loses it again.
     pub(super) fn bind(&mut self, socket: &Socket, name: &Name) -> Result<()> {
         let Some(path) = path_of(name) else { return bind_now(socket, name) };
+        if name.folder_gone && name.moved.is_none() && name.directory.is_some() {
+            // Nobody reaches it by this name, and the folder may be one in which the user makes none.
+            if let Ok(file) = bind_anywhere(socket, name) {
+                self.files.insert(name.clone(), file);
+                return Ok(());
+            }
+        }
         let made = make_parent(&path)?;
         if name.folder_gone {
             self.folders.extend(made);
@@ -55,11 +62,7 @@ impl Bound {
             aside.back()?;
             match file {
                 // Where it was is not known for sure, and means nothing without a file.
-                Err(_) if name.directory.is_some() => {
-                    let path = Path::new(OsStr::from_bytes(&name.bytes));
-                    let open = |there: &Path| file_of(there).map_err(std::io::Error::other);
-                    in_any_folder(path, socket, open).map_err(|error| system("bind", error))?.0
-                }
+                Err(_) if name.directory.is_some() => bind_anywhere(socket, name)?,
                 file => file?,
             }
         };
@@ -131,6 +134,14 @@ pub(super) fn in_any_folder<T>(
     let done = bind_in(&folder, path, socket).and_then(|()| act(&folder.join(path)));
     let cleaned = std::fs::remove_dir_all(&folder);
     done.map(|done| (done, cleaned))
+}
+
+/// Binds to a relative name that leads to no file, wherever that was.
+fn bind_anywhere(socket: &Socket, name: &Name) -> Result<File> {
+    let path = Path::new(OsStr::from_bytes(&name.bytes));
+    let open = |there: &Path| file_of(there).map_err(std::io::Error::other);
+    let (file, _) = in_any_folder(path, socket, open).map_err(|error| system("bind", error))?;
+    Ok(file)
 }
 
 fn bind_in(folder: &Path, path: &Path, socket: &Socket) -> std::io::Result<()> {

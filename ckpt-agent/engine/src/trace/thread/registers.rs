@@ -3,7 +3,8 @@
 use super::super::ptrace::with_memory;
 use super::{StoppedThread, failed};
 use crate::arch::{Architecture, Current, Registers};
-use crate::error::{EngineError, Result};
+use crate::error::{EngineError, Refusal, Result};
+use crate::proc::status_of;
 use crate::sys::abi::PtraceRequest;
 
 const NT_PRSTATUS: usize = 1;
@@ -132,6 +133,18 @@ pub(super) fn register_set(tid: i32, note: u32) -> Result<Vec<u8>> {
 
 pub(super) fn registers(tid: i32) -> Result<Registers> {
     let bytes = register_set(tid, NT_PRSTATUS as u32)?;
-    Current::from_bytes(&bytes)
-        .ok_or_else(|| EngineError::odd("register set size", bytes.len().to_string()))
+    Current::from_bytes(&bytes).ok_or_else(|| of_another_size(tid, bytes.len()))
+}
+
+/// The kernel shows registers as the code has them that runs: of a program of 64 bits those of 32 while it runs such code.
+fn of_another_size(tid: i32, bytes: usize) -> EngineError {
+    let odd = || EngineError::odd("register set size", bytes.to_string());
+    if bytes >= size_of::<Registers>() {
+        return odd();
+    }
+    let Ok(status) = status_of(tid) else { return odd() };
+    let pid = status.nspid.as_ref().and_then(|all| all.last().copied()).unwrap_or(tid);
+    let what = "runs code of 32 bits, in a program of 64, or under a ckptd of 64";
+    let way_out = "run it under a ckptd of 32 bits, or without such code";
+    EngineError::from(Refusal::new(what, way_out)).of(pid, &status.name)
 }
