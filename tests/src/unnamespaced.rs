@@ -202,6 +202,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "sharedfiles",
             "sharedmutex",
             "sleepscontinued",
+            "stoppednested",
             "stoppedtwice",
             "tcp4",
             "tcp6",
