@@ -6,7 +6,7 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 
-enum { BYTES = 2 << 20 };
+enum { BYTES = 500 << 10 };
 
 static int file, copy, appended, folder, path, locked, read_only, deleted;
 

@@ -72,7 +72,7 @@ impl MountedEntry {
     /// Most of one file system.
     pub const MOST: usize = 4096;
     /// Most bytes in all of its files.
-    pub const MOST_BYTES: usize = 8 << 20;
+    pub const MOST_BYTES: usize = 1 << 20;
 }
 
 /// What a file holds.

@@ -40,6 +40,8 @@ const SETTLE_STEP: Duration = Duration::from_millis(5);
 const DYING: Duration = Duration::from_millis(200);
 /// Lines kept for the next agent.
 const MOST_WARNINGS: usize = 100;
+/// How often the folder of an agent that has gone is looked for, once all is over.
+const LOOK_FOR_FOLDER: Duration = Duration::from_secs(30);
 
 /// Why everything stands still.
 enum Hold {
@@ -143,6 +145,9 @@ impl InstanceInit {
             self.reap()?;
             let lingering = settle_lingering();
             self.keep_the_lease()?;
+            if self.is_forgotten()? {
+                return Ok(());
+            }
             if self.wait(lingering)? == Next::End {
                 return Ok(());
             }
@@ -151,6 +156,15 @@ impl InstanceInit {
 
     fn is_over(&self) -> bool {
         self.empty || (self.order.root_instance && self.ended.is_some())
+    }
+
+    /// Whether nobody asks for what is over any more. Of a root instance an agent that comes again wants to know how it has
+    /// ended, as long as it has the folder of before.
+    fn is_forgotten(&self) -> Result<bool> {
+        if !self.is_over() || self.agent.is_some() || !self.lease.is_over()? {
+            return Ok(false);
+        }
+        Ok(!self.order.root_instance || !self.order.socket.exists())
     }
 
     // --- what happens ---
@@ -168,12 +182,15 @@ impl InstanceInit {
             polled.push(PollFd::new(late.news().as_fd(), PollFlags::POLLIN));
             polled.len() - 1
         });
-        if self.agent.is_none() && self.hold.is_none() && self.next_try.is_none() {
+        let awaits_lease = self.agent.is_none() && self.hold.is_none() && self.next_try.is_none();
+        let is_left = self.is_over() && self.lease.is_over()?;
+        if awaits_lease && !is_left {
             polled.push(PollFd::new(self.lease.timer(), PollFlags::POLLIN));
         }
         let limit = if lingering { Some(SETTLE_STEP) } else { None };
         let until_try = self.next_try.map(|at| at.saturating_duration_since(Instant::now()));
-        let limit = [limit, until_try].into_iter().flatten().min();
+        let until_look = (awaits_lease && is_left).then_some(LOOK_FOR_FOLDER);
+        let limit = [limit, until_try, until_look].into_iter().flatten().min();
         let limit = limit.map_or(PollTimeout::NONE, |limit| {
             // Rounded up: a limit of less than a millisecond must not become a busy loop.
             PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)

@@ -43,7 +43,7 @@ pub struct Directory {
 
 /// No call tells what a directory is watched for (fcntl(2), F_NOTIFY). But only that gives one an owner
 /// (fs/notify/dnotify/dnotify.c, fcntl_dirnotify).
-fn refuse_watched(probe: &Probe) -> Result<()> {
+pub(super) fn refuse_watched(probe: &Probe) -> Result<()> {
     if probe.flags & libc::O_PATH != 0 {
         return Ok(());
     }

@@ -46,6 +46,7 @@ pub use context::{
 pub use directory::{give_mode, removed as removed_directory};
 pub use epoll::OfSignals;
 pub use io_uring::{MOST_GROUPS, Ring};
+pub use mounted_file::open_within;
 pub use mqueue::{Notification, both_ways};
 pub use pidfd::{INIT, ProcessDescriptor};
 pub use pipe::Pipe;

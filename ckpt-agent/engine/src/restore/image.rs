@@ -197,6 +197,10 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
     if image.threads.first().is_none_or(|first| first.tid != image.pid) {
         return damaged("no main thread");
     }
+    let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    if image.stopped_by.is_some_and(|signal| !stops.contains(&signal)) {
+        return damaged("stopped by a signal that stops nobody");
+    }
     check_sharing(graph, image)?;
     let mut end = 0;
     for area in &image.areas {

@@ -6,7 +6,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{Pid, ProcessImage, StoppedChild};
 use super::super::proc::{thread_numbers, thread_state};
 use super::super::sys::signals;
-use super::super::trace::{Remote, StoppedThread};
+use super::super::trace::{Remote, RunningThread, StopReport, StoppedThread, deliver, wait_for};
 use super::{Complete, Numbers};
 
 /// How long all stopped children may take until they stand: some microseconds, but for a busy machine.
@@ -83,26 +83,52 @@ fn stop(process: &mut Complete) -> Result<()> {
 }
 
 /// Has a process stop in which other signals are pending, of which it would take those with lower numbers first: they are
-/// blocked until it has stopped.
+/// blocked until it has stopped. One that does not stop in time, since somebody continues it, runs on.
 fn stop_before_others(threads: Vec<StoppedThread>, signal: i32) -> Result<()> {
-    let mut masks = Vec::with_capacity(threads.len());
-    for thread in &threads {
-        masks.push(thread.blocked()?);
-        thread.set_blocked(!(1 << (signal - 1)))?;
-    }
+    let until = Instant::now() + LIMIT;
     // The first one takes the signal, which has all others stop as soon as they run.
     let mut sent = signal;
     let mut stopped = Vec::with_capacity(threads.len());
     for thread in threads {
-        stopped.push(thread.run_with(std::mem::take(&mut sent))?.wait_stopped()?);
+        let mask = thread.blocked().and_then(|mask| {
+            thread.set_blocked(!(1 << (signal - 1)))?;
+            Ok(mask)
+        });
+        let run = mask.and_then(|mask| Ok((thread.run_with(std::mem::take(&mut sent))?, mask)));
+        match run {
+            Ok((running, mask)) => stopped.push((stop_by(running, until)?, mask)),
+            Err(EngineError::Gone(_)) => {}
+            Err(error) => return Err(error),
+        }
     }
-    for (thread, mask) in stopped.into_iter().zip(masks) {
-        // One that was killed meanwhile is gone.
+    for (thread, mask) in stopped {
         let Some(thread) = thread else { continue };
-        thread.set_blocked(mask)?;
-        thread.detach()?;
+        match thread.set_blocked(mask).and_then(|()| thread.detach()) {
+            Ok(()) | Err(EngineError::Gone(_)) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
+}
+
+/// Waits until a thread stands, and interrupts one that does not in time. `None`: it has ended.
+fn stop_by(thread: RunningThread, until: Instant) -> Result<Option<StoppedThread>> {
+    let mut interrupted = false;
+    loop {
+        match wait_for(thread.tid())? {
+            Some(StopReport::Stopped { .. }) => return thread.stopped().map(Some),
+            Some(StopReport::Signal { tid, signal }) => deliver(tid, signal)?,
+            Some(StopReport::Ended { .. }) => return Ok(None),
+            None if !interrupted && Instant::now() > until => {
+                interrupted = true;
+                match thread.interrupt() {
+                    Err(EngineError::Gone(_)) => return Ok(None),
+                    other => other?,
+                }
+            }
+            None => std::thread::sleep(PAUSE),
+        }
+    }
 }
 
 /// Whether all threads of a process have stopped by then.

@@ -471,13 +471,13 @@ impl StoppedThread {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn run_with(mut self, signal: i32) -> Result<RunningThread> {
-        self.released = true;
         self.put_all()?;
         self.put_stop();
         if signal != 0 {
             // SAFETY: takes numbers only; the thread is a tracee still, so that the number is its own.
             unsafe { libc::syscall(libc::SYS_tkill, self.tid, signal) };
         }
+        self.released = true;
         plain(self.tid, Plain::Continue(0))
             .map_err(|errno| failed("PTRACE_CONT", self.tid, errno))?;
         Ok(RunningThread { tid: self.tid, seen: Cell::new(None), _here: PhantomData })

@@ -10,12 +10,19 @@ use crate::cluster::ckptd::Ckptd;
 use crate::cluster::wait::until;
 use crate::job::Failure;
 
-pub(super) const CASES: &[Case] = &[Case {
-    name: "commands",
-    about: "signals reach a job through its launcher, before and after a loss, and through attach; logs, verify, inspect, \
-            report and top tell of it what is true",
-    run: commands,
-}];
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "commands",
+        about: "signals reach a job through its launcher, before and after a loss, and through attach; logs, verify, \
+                inspect, report and top tell of it what is true",
+        run: commands,
+    },
+    Case {
+        name: "brief-jobs",
+        about: "of jobs that end while a checkpoint is taken nothing is left on any machine",
+        run: brief_jobs,
+    },
+];
 
 const SCRIPT: &str = "for name in USR1 USR2 ALRM; do trap \"echo got $name\" $name; done; echo started; \
                       until [ -e /mnt/shared/end ]; do echo tick; sleep 0.2; done; echo all done";
@@ -149,4 +156,22 @@ fn times(ckptd: &Ckptd, log: &str) -> Result<(), Failure> {
     let gone = ckptd.ckptd(2, &["rm", "--ended", "--all-users"])?;
     let right = gone.stdout == "told of root\napart of root\n" && gone.status == 0;
     check(right, || format!("{gone:?}"))
+}
+
+/// Jobs of two machines that end at about the time of their first checkpoint.
+fn brief_jobs(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(2)?;
+    for tenths in [17, 18, 19, 20, 21, 22] {
+        let span = format!("{}.{}", tenths / 10, tenths % 10);
+        let command = ["mpirun.openmpi", "-np", "2", "--map-by", "node", "sleep", &span];
+        let mut job = ckptd.run(0, &format!("brief{tenths}"), &["--interval", "2"], &command)?;
+        job.must_end_with("", JOB_LIMIT)?;
+    }
+    for number in [1, 2] {
+        until("nothing is left of the jobs", LIMIT, || {
+            let left = ckptd.node(number).run(&["pgrep", "-c", "^ckptd-init"], &[])?;
+            Ok((left.stdout.trim() == "0").then_some(()))
+        })?;
+    }
+    Ok(())
 }

@@ -8,6 +8,8 @@ use super::super::super::names;
 
 /// Bytes of a struct inotify_event without its name.
 pub(super) const HEADER: usize = 16;
+/// Names are filled up with zeros to a multiple of this (round_event_name_len() in fs/notify/inotify/inotify_user.c).
+const NAME_UNIT: usize = 16;
 /// The longest name (NAME_MAX).
 const LONGEST_NAME: usize = 255;
 /// Events of one instance that an image may have: 64 times what the kernel queues by default.
@@ -61,6 +63,14 @@ impl Event {
         self.mask & libc::IN_ISDIR != 0
     }
 
+    /// Bytes of it in the queue.
+    pub(super) fn length(&self) -> usize {
+        match names::bytes(&self.name).len() {
+            0 => HEADER,
+            name => HEADER + (name + 1).next_multiple_of(NAME_UNIT),
+        }
+    }
+
     /// Whether both tell the same. Cookies are numbers of the machine's: they tell two of one instance apart at most.
     fn is_like(&self, other: &Self) -> bool {
         (self.watch, self.mask, &self.name) == (other.watch, other.mask, &other.name)
@@ -110,14 +120,24 @@ pub(super) fn parse(mut bytes: &[u8]) -> nix::Result<Vec<Event>> {
     Ok(events)
 }
 
-/// Events that can be made to happen. Of a file system that was unmounted, the instance tells instead that events were lost.
-pub(super) fn possible(mut events: Vec<Event>) -> Vec<Event> {
-    let all = events.len();
-    events.retain(|event| event.what() != libc::IN_UNMOUNT);
-    if events.len() < all && !events.iter().any(Event::is_overflow) {
-        events.push(Event::overflow());
+/// Events that can be made to happen: one for each thing that one tells of. Of what can't be, such as that a file system was
+/// unmounted, the instance tells instead that events were lost.
+pub(super) fn possible(events: Vec<Event>) -> Vec<Event> {
+    let mut lost = false;
+    let mut possible = Vec::with_capacity(events.len());
+    for event in events {
+        let bits = (0..u32::BITS).map(|bit| 1 << bit).filter(|bit| event.mask & KINDS & bit != 0);
+        let of_folder = event.mask & libc::IN_ISDIR;
+        let each = bits.map(|bit| Event { mask: bit | of_folder, ..event.clone() });
+        let (fit, others): (Vec<_>, Vec<_>) =
+            each.partition(|one| one.fits() && one.what() != libc::IN_UNMOUNT);
+        lost |= !others.is_empty();
+        possible.extend(fit);
     }
-    events
+    if lost && !possible.iter().any(Event::is_overflow) {
+        possible.push(Event::overflow());
+    }
+    possible
 }
 
 /// Adds what a second instance has seen of the same watches. What was seen by both, the end of the one and the beginning of
@@ -155,6 +175,19 @@ mod tests {
         assert_eq!(events, [event(3, libc::IN_CREATE, "name"), Event::overflow()]);
         assert!(check(&events).is_ok());
         assert_eq!(parse(&bytes[..20]), Err(Errno::EBADMSG));
+    }
+
+    #[test]
+    fn an_event_is_made_of_one_thing() {
+        let both = event(2, libc::IN_MODIFY | libc::IN_ATTRIB, "x");
+        let each = [event(2, libc::IN_MODIFY, "x"), event(2, libc::IN_ATTRIB, "x")];
+        assert_eq!(possible(vec![both]), each);
+        let gone = vec![event(2, libc::IN_UNMOUNT, ""), event(2, libc::IN_IGNORED, "")];
+        assert_eq!(possible(gone), [event(2, libc::IN_IGNORED, ""), Event::overflow()]);
+        let long = vec![event(2, libc::IN_OPEN, &"x".repeat(300))];
+        assert_eq!(possible(long), [Event::overflow()]);
+        let lengths = [0, 1, 15, 16, 255].map(|bytes| event(1, 1, &"x".repeat(bytes)).length());
+        assert_eq!(lengths, [16, 32, 32, 48, 272]);
     }
 
     #[test]

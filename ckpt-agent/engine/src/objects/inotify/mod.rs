@@ -99,8 +99,8 @@ impl ObjectKind for Inotify {
         let (lines, gone): (Vec<_>, Vec<_>) =
             lines.into_iter().partition(|searched| held(searched).is_none());
         let paths = find::paths(&lines, probe.host_pid, context)?;
-        let inodes: HashMap<i32, u64> =
-            lines.iter().chain(&gone).map(|searched| (searched.number, searched.inode)).collect();
+        let inodes: HashMap<i32, &Searched> =
+            lines.iter().chain(&gone).map(|searched| (searched.number, searched)).collect();
         let mut watches: Vec<Watch> = gone
             .iter()
             .map(|searched| Watch {
@@ -128,6 +128,8 @@ impl ObjectKind for Inotify {
         let unread = match waiting {
             0 => None,
             _ => {
+                // A path may lead elsewhere by now: with the rights of the job alone.
+                let _acting = context.act_as_user()?;
                 let target = |watch: &Watch| target(watch, inodes[&watch.number], probe.host_pid);
                 let targets = watches.iter().map(target).collect::<Result<Vec<_>>>()?;
                 Some(unread::take(probe, &watches, &targets)?)
@@ -194,7 +196,7 @@ fn parse(line: &str) -> Option<Searched> {
 }
 
 /// What is watched, found a moment ago.
-fn target(watch: &Watch, inode: u64, host_pid: i32) -> Result<OwnedFd> {
+fn target(watch: &Watch, searched: &Searched, host_pid: i32) -> Result<OwnedFd> {
     let opened = match watch.held {
         Some(held) => find::deleted(host_pid)
             .into_iter()
@@ -212,7 +214,7 @@ fn target(watch: &Watch, inode: u64, host_pid: i32) -> Result<OwnedFd> {
     };
     let opened = opened.and_then(nix::Result::ok).ok_or_else(refuse)?;
     match fstat(&opened) {
-        Ok(stat) if stat.st_ino == inode => Ok(opened),
+        Ok(stat) if searched.is(stat.st_ino, stat.st_dev) => Ok(opened),
         _ => Err(refuse().into()),
     }
 }
@@ -271,7 +273,7 @@ fn unfit(error: std::io::Error) -> EngineError {
         what: format!(
             "the job has events of inotify that it has not read, which can't be queued ({error})"
         ),
-        way_out: "see whether fs.inotify.max_queued_events is as large as where it ran".into(),
+        way_out: "set fs.inotify.max_queued_events to what it was where the job ran".into(),
     }
 }
 

@@ -36,6 +36,16 @@ const FILLER: i32 = 0x7fff_0000;
 /// Bytes that are read at once: room for any event.
 const AT_ONCE: usize = 1 << 16;
 
+/// Whether so many events are queued by an instance that is made now that filling its queue would take too long.
+pub(super) fn is_too_long() -> bool {
+    places().is_some_and(|places| places > MOST_FILLERS)
+}
+
+/// How many events an instance queues that is made now.
+fn places() -> Option<usize> {
+    std::fs::read_to_string(LIMIT).ok()?.trim().parse().ok()
+}
+
 /// Reads all events that are queued.
 ///
 /// # Errors
@@ -150,17 +160,23 @@ impl<'a> Fillers<'a> {
         stand_ins.remove()?;
         inotify::remove(self.instance, FILLER)?;
         self.take(self.queued)?;
-        if plan.has_lost || read(self.instance, HEADER)?.iter().all(Event::is_overflow) {
-            return Ok(());
+        if !plan.has_lost && !read(self.instance, HEADER)?.iter().all(Event::is_overflow) {
+            return Err(Errno::EBADMSG.into());
         }
-        Err(Errno::EBADMSG.into())
+        let events = plan.before.iter().chain(plan.after);
+        let bytes: usize = events.map(Event::length).sum();
+        let told = if plan.has_lost { HEADER } else { 0 };
+        match inotify::unread(self.instance)? == bytes + told {
+            true => Ok(()),
+            // Something else has happened there, or the kernel had no memory for one of them.
+            false => Err(Errno::EBADMSG.into()),
+        }
     }
 
     /// Fills an empty queue until it tells that events were lost. How many go into it was the kernel's setting when the
     /// instance was made.
     fn overflow(&mut self) -> io::Result<()> {
-        let now = std::fs::read_to_string(LIMIT).ok().and_then(|text| text.trim().parse().ok());
-        let mut step: usize = now.unwrap_or(STEP).clamp(STEP, MOST_FILLERS);
+        let mut step = places().unwrap_or(STEP).clamp(STEP, MOST_FILLERS);
         while self.queued <= MOST_FILLERS {
             self.add(step)?;
             step = STEP;

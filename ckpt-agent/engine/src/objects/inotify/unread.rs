@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::names;
 use super::super::super::sys::inotify;
-use super::super::{Probe, reopen};
+use super::super::{FdInfo, Probe, reopen};
 use super::events::{self, Event};
 use super::queue;
 use super::standins::{QUIET, Scratch, watch};
@@ -44,6 +44,9 @@ pub(super) fn take(probe: &Probe, watches: &[Watch], targets: &[OwnedFd]) -> Res
     if probe.flags & libc::O_ASYNC != 0 {
         return Err(refuse("a signal for each (O_ASYNC)".into()));
     }
+    if queue::is_too_long() {
+        return Err(refuse("fs.inotify.max_queued_events is above a million".into()));
+    }
     let failed = |error: io::Error| refuse(format!("they can't be put aside ({error})"));
     let paths: Vec<_> = watches.iter().map(|watch| names::path(&watch.path)).collect();
     let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
@@ -51,10 +54,15 @@ pub(super) fn take(probe: &Probe, watches: &[Watch], targets: &[OwnedFd]) -> Res
     let all: Vec<Watched<'_>> =
         watches.iter().zip(targets).map(|(watch, target)| Watched { watch, target }).collect();
     let guard = Guard::begin(&all).map_err(failed)?;
-    let next = next_number(instance, &scratch).map_err(failed)?;
-    if !inotify::ask_for_number(instance, next) {
+    if !guard.can_choose() {
         return Err(refuse("this kernel has no CONFIG_CHECKPOINT_RESTORE".into()));
     }
+    if !shows_all_flags(&scratch).map_err(failed)? {
+        return Err(refuse(
+            "this kernel (before Linux 5.19) does not tell all flags of watches".into(),
+        ));
+    }
+    let next = next_number(instance, &scratch).map_err(failed)?;
     let own = |event: &Event| event.watch == next && event.is_ignored();
     let taken = Taken { instance, scratch: &scratch, all: &all, next };
     let done = queue::read_all(instance).map_err(io::Error::from).and_then(|read| {
@@ -71,6 +79,18 @@ fn next_number(instance: BorrowedFd<'_>, scratch: &Scratch) -> io::Result<i32> {
     let next = inotify::add(instance, &file, QUIET)?;
     inotify::remove(instance, next)?;
     Ok(next)
+}
+
+/// Whether fdinfo shows that a watch is told of once alone (IN_ONESHOT), and not of files that are gone (IN_EXCL_UNLINK).
+fn shows_all_flags(scratch: &Scratch) -> io::Result<bool> {
+    let file = scratch.path("flags");
+    std::fs::write(&file, "")?;
+    let instance = inotify::make(libc::O_NONBLOCK)?;
+    let flags = libc::IN_ONESHOT | libc::IN_EXCL_UNLINK;
+    inotify::add(instance.as_fd(), &file, QUIET | libc::IN_ATTRIB | flags)?;
+    let info = FdInfo::of_own(instance.as_fd()).map_err(io::Error::other)?;
+    let shown = info.lines("inotify wd").next().and_then(super::parse);
+    Ok(shown.is_some_and(|shown| shown.mask & flags == flags))
 }
 
 /// An instance whose events were read.
@@ -96,8 +116,10 @@ impl Taken<'_> {
             match filled {
                 Ok(()) if seen.is_empty() || is_last => return Ok(events),
                 Err(error) if seen.is_empty() || is_last => {
-                    self.fill(&mut vec![Event::overflow()], false)?;
-                    return Err(error);
+                    let told = self.fill(&mut vec![Event::overflow()], false);
+                    let all: Vec<_> = self.all.iter().collect();
+                    // Those that are there are set as they are.
+                    return self.watch_again(&all).and(told).and(Err(error));
                 }
                 _ => {}
             }
@@ -120,16 +142,24 @@ impl Taken<'_> {
         let filled = queued.map_err(io::Error::from).and_then(|queued| {
             if is_new {
                 let is_own = |event: &Event| event.is_ignored() && numbers.contains(&event.watch);
-                events.extend(queued.into_iter().filter(|event| !is_own(event)));
+                let new = queued.into_iter().filter(|event| !is_own(event)).collect();
+                events.extend(events::possible(new));
             }
             queue::fill(self.instance, self.scratch, events)
         });
-        let again = concerned.iter().try_for_each(|watched| {
+        let again = self.watch_again(&concerned);
+        filled.and(again)
+    }
+
+    /// Sets watches as they were, all that can be: the first error.
+    fn watch_again(&self, watches: &[&Watched<'_>]) -> io::Result<()> {
+        let set = |watched: &&Watched<'_>| {
             let path = reopen::magic_link(watched.target);
             watch(self.instance, path.as_ref(), watched.watch.mask, watched.watch.number)
-        });
+        };
+        let set: Vec<io::Result<()>> = watches.iter().map(set).collect();
         inotify::ask_for_number(self.instance, self.next);
-        filled.and(again)
+        set.into_iter().collect()
     }
 }
 
@@ -151,6 +181,11 @@ impl Guard {
             numbers.insert(number, watched.watch.number);
         }
         Ok(Self { instance, numbers })
+    }
+
+    /// Whether the number of a watch can be chosen.
+    fn can_choose(&self) -> bool {
+        inotify::ask_for_number(self.instance.as_fd(), i32::MAX / 2)
     }
 
     /// What has happened since the last time.

@@ -14,7 +14,7 @@ use super::super::super::graph::{
     FileId, Graph, Inside, OpenFile, OwnNamespace, Pid, ProcessImage,
 };
 use super::super::super::locks;
-use super::super::super::objects::{Object, RestoreContext, reopen};
+use super::super::super::objects::{Object, RestoreContext, open_within, reopen};
 use super::super::super::sys::memory_map::Means;
 use super::super::super::sys::stat::identity;
 use super::super::mapped::MappedFiles;
@@ -180,30 +180,36 @@ fn open(
     context: &RestoreContext<'_>,
 ) -> Result<OwnedFd> {
     let failed = |errno: Errno| unfit(&inside.path, errno.desc());
-    let place = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let root = format!("/proc/{pid}/root");
+    let seek = |made: OwnedFd, offset: i64| {
+        lseek64(&made, offset, Whence::SeekSet).map_err(failed)?;
+        Ok(made)
+    };
+    if let (Object::MountedFile(mounted), None) = (&file.object, early) {
+        let _acting = act_as_user(context)?;
+        let made = open_within(&root, &inside.path, file.flags).map_err(failed)?;
+        if file.flags & libc::O_PATH != 0 {
+            return Ok(made);
+        }
+        return seek(made, i64::try_from(mounted.offset).unwrap_or(i64::MAX));
+    }
+    let early = early.ok_or_else(|| EngineError::Damaged("a file that was never made".into()))?;
+    let place = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let folder = OFlag::O_PATH | OFlag::O_CLOEXEC;
     let root = nix_open(root.as_str(), folder, Mode::empty()).map_err(failed)?;
     let _acting = act_as_user(context)?;
     let path = format!("/proc/self/fd/{}{}", root.as_raw_fd(), inside.path);
     let found = nix_open(path.as_str(), place, Mode::empty()).map_err(failed)?;
     let of = |fd: &OwnedFd| nix::sys::stat::fstat(fd).map(|stat| identity(&stat)).map_err(failed);
-    if let Some(early) = early {
-        if of(&found)? != of(early)? {
-            return Err(unfit(&inside.path, ANOTHER));
-        }
+    if of(&found)? != of(early)? {
+        return Err(unfit(&inside.path, ANOTHER));
     }
     if file.flags & libc::O_PATH != 0 {
         return Ok(found);
     }
     let made = reopen::reopen(&found, file.flags).map_err(failed)?;
-    let offset = match (&file.object, early) {
-        (Object::MountedFile(mounted), _) => i64::try_from(mounted.offset).unwrap_or(i64::MAX),
-        (_, Some(early)) => lseek64(early, 0, Whence::SeekCur).map_err(failed)?,
-        (_, None) => 0,
-    };
-    lseek64(&made, offset, Whence::SeekSet).map_err(failed)?;
-    Ok(made)
+    let offset = lseek64(early, 0, Whence::SeekCur).map_err(failed)?;
+    seek(made, offset)
 }
 
 #[cfg(test)]
