@@ -299,7 +299,7 @@ impl ClusterMachine {
         self.tree_lost(now, node);
         for job in self.jobs.values_mut() {
             job.ledger.familiar.remove(node);
-            job.holder_gone(node);
+            job.holder_gone(now, &mut self.shared, node);
             job.node_gone(now, &mut self.shared, node);
         }
         self.members_changed(now);
