@@ -23,9 +23,7 @@ pub struct Shortage {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What was free when it was last asked.
-    free: u64,
-    /// Whether the disk was full then.
+    /// Whether the disk was full when it was last asked.
     is_full: bool,
     refused: Option<Refused>,
     /// Whether that it lasts was told.
@@ -34,9 +32,9 @@ struct State {
 
 #[derive(Debug, Clone, Copy)]
 struct Refused {
-    /// What was free before.
-    free: u64,
     at: Instant,
+    /// What was free without that image; none: nobody has looked since.
+    free: Option<u64>,
 }
 
 impl Shortage {
@@ -50,10 +48,10 @@ impl Shortage {
     pub fn lasts(&self, room: Option<Room>, now: Instant) -> bool {
         let mut state = self.state();
         state.is_full = room.is_some_and(|room| room.stays_full(state.is_full));
-        state.free = room.map_or(0, |room| room.free);
-        let free = state.free;
+        let free = room.map_or(0, |room| room.free);
         state.refused.take_if(|refused| {
-            let has_more = free > refused.free.saturating_add(refused.free / 2 + MORE);
+            let before = *refused.free.get_or_insert(free);
+            let has_more = free > before.saturating_add(before / 2).saturating_add(MORE);
             has_more || now.saturating_duration_since(refused.at) >= AGAIN
         });
         let lasts = state.is_full || state.refused.is_some();
@@ -71,8 +69,7 @@ impl Shortage {
     pub fn note(&self, error: &io::Error) {
         let errno = error.raw_os_error().map(Errno::from_raw);
         if matches!(errno, Some(Errno::ENOSPC | Errno::EDQUOT)) {
-            let mut state = self.state();
-            state.refused = Some(Refused { free: state.free, at: Instant::now() });
+            self.state().refused = Some(Refused { at: Instant::now(), free: None });
         }
     }
 
@@ -167,6 +164,9 @@ mod tests {
         shortage.note(&Errno::EDQUOT.into());
         assert!(shortage.lasts(room(5 * GB), now) && shortage.lasts(room(6 * GB), now));
         assert!(!shortage.lasts(room(8 * GB), now) && !shortage.lasts(room(5 * GB), now));
+        // One that another program has filled meanwhile, and emptied.
+        shortage.note(&Errno::ENOSPC.into());
+        assert!(shortage.lasts(room(0), now) && !shortage.lasts(room(5 * GB), now));
         shortage.note(&Errno::ENOSPC.into());
         let at = Instant::now();
         assert!(shortage.lasts(room(5 * GB), at + AGAIN / 2));
