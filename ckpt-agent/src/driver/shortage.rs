@@ -33,7 +33,7 @@ struct State {
 #[derive(Debug, Clone, Copy)]
 struct Refused {
     at: Instant,
-    /// What was free without that image; none: nobody has looked since.
+    /// The least that was free without that image; none: nobody has looked since.
     free: Option<u64>,
 }
 
@@ -50,7 +50,9 @@ impl Shortage {
         state.is_full = room.is_some_and(|room| room.stays_full(state.is_full));
         let free = room.map_or(0, |room| room.free);
         state.refused.take_if(|refused| {
-            let before = *refused.free.get_or_insert(free);
+            // What was found first may be of before another program filled the disk.
+            let before = refused.free.map_or(free, |before| before.min(free));
+            refused.free = Some(before);
             let has_more = free > before.saturating_add(before / 2).saturating_add(MORE);
             has_more || now.saturating_duration_since(refused.at) >= AGAIN
         });
@@ -166,7 +168,8 @@ mod tests {
         assert!(!shortage.lasts(room(8 * GB), now) && !shortage.lasts(room(5 * GB), now));
         // One that another program has filled meanwhile, and emptied.
         shortage.note(&Errno::ENOSPC.into());
-        assert!(shortage.lasts(room(0), now) && !shortage.lasts(room(5 * GB), now));
+        assert!(shortage.lasts(room(5 * GB), now) && shortage.lasts(room(0), now));
+        assert!(!shortage.lasts(room(5 * GB), now));
         shortage.note(&Errno::ENOSPC.into());
         let at = Instant::now();
         assert!(shortage.lasts(room(5 * GB), at + AGAIN / 2));

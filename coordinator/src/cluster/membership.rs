@@ -213,6 +213,7 @@ impl ClusterMachine {
             if is_altered || job.migration.is_altered(node) {
                 job.note_pace(now, &mut self.shared, node);
             }
+            job.leave_full_disk(now, &mut self.shared, node);
         }
     }
 

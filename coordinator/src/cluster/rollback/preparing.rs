@@ -84,16 +84,9 @@ impl Job {
         let on = images.values().map(|image| image.node.clone()).collect();
         let plan::Offered { machines, mut waiting } =
             plan::machines(&self.ledger, &shared.members, &busy, avoid, &on);
-        // What is not there already could not come: its disk is full.
-        let has_own = |node: &NodeName| {
-            images.values().any(|image| image.node == *node && image.holders.contains(node))
-        };
-        let takes = |node: &NodeName| {
-            let is_pinned = self.ledger.settings().place.contains_key(node);
-            !shared.members.is_full(node) || has_own(node) || is_pinned
-        };
-        let (mut machines, mut full): (Vec<_>, Vec<_>) =
-            machines.into_iter().partition(|machine| takes(&machine.name));
+        let (mut machines, mut full): (Vec<_>, Vec<_>) = machines
+            .into_iter()
+            .partition(|machine| self.takes_images(shared, images, &machine.name));
         let takers = self.ledger.cause.takers().into_iter().collect();
         loop {
             match plan::parts(&self.ledger, images, &machines, departing, &takers) {
