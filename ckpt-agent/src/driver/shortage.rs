@@ -1,5 +1,5 @@
-//! When there is no room for an instance's images on this machine, so that they go to a partner: while its disk is full, and
-//! after the disk or a quota has refused one.
+//! When there is no room for an instance's images on this machine, so that they go to a partner: while its disk has less room
+//! than the last one took, and after the disk or a quota has refused one.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use ckpt_store::{Disk, DiskFile, RealDisk};
 use nix::errno::Errno;
 use protocol::room::Room;
 
-/// So much more must be free, in bytes, before a disk that has refused an image is tried again.
+/// So much more must be free, in bytes, before a disk is used again that had no room.
 const MORE: u64 = 256 << 20;
 /// After so long it is tried again in any case: of quotas the free room tells nothing.
 const AGAIN: Duration = Duration::from_secs(600);
@@ -23,8 +23,10 @@ pub struct Shortage {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the disk was full when it was last asked.
-    is_full: bool,
+    /// Bytes that the last image took, here or elsewhere.
+    needed: u64,
+    /// Whether so much had no room when it was last asked.
+    is_small: bool,
     refused: Option<Refused>,
     /// Whether that it lasts was told.
     is_told: bool,
@@ -47,8 +49,12 @@ impl Shortage {
     #[must_use]
     pub fn lasts(&self, room: Option<Room>, now: Instant) -> bool {
         let mut state = self.state();
-        state.is_full = room.is_some_and(|room| room.stays_full(state.is_full));
-        let free = room.map_or(0, |room| room.free);
+        let needed = match state.is_small {
+            true => state.needed.saturating_mul(2).saturating_add(MORE),
+            false => state.needed.saturating_add(state.needed / 4),
+        };
+        let free = room.map_or(u64::MAX, |room| room.free);
+        state.is_small = free < needed;
         state.refused.take_if(|refused| {
             // What was found first may be of before another program filled the disk.
             let before = refused.free.map_or(free, |before| before.min(free));
@@ -56,9 +62,14 @@ impl Shortage {
             let has_more = free > before.saturating_add(before / 2).saturating_add(MORE);
             has_more || now.saturating_duration_since(refused.at) >= AGAIN
         });
-        let lasts = state.is_full || state.refused.is_some();
+        let lasts = state.is_small || state.refused.is_some();
         state.is_told &= lasts;
         lasts
+    }
+
+    /// An image has taken so many bytes, here or elsewhere.
+    pub fn wrote(&self, bytes: u64) {
+        self.state().needed = bytes;
     }
 
     /// Whether that it lasts is to be told: once, until it is over.
@@ -146,13 +157,19 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_used_again_once_a_good_deal_is_free() {
+    fn a_disk_that_is_too_small_is_used_again_once_a_good_deal_is_free() {
         let (shortage, now) = (Shortage::default(), Instant::now());
-        assert!(!shortage.lasts(room(GB), now) && !shortage.lasts(None, now));
-        assert!(shortage.lasts(room(GB / 8), now));
+        // What is not known yet is tried.
+        assert!(!shortage.lasts(room(0), now));
+        shortage.wrote(GB);
+        assert!(!shortage.lasts(room(2 * GB), now) && !shortage.lasts(None, now));
+        assert!(shortage.lasts(room(GB), now));
         assert!(shortage.is_news() && !shortage.is_news());
-        assert!(shortage.lasts(room(GB / 3), now) && !shortage.is_news());
-        assert!(!shortage.lasts(room(GB), now));
+        assert!(shortage.lasts(room(2 * GB), now) && !shortage.is_news());
+        assert!(!shortage.lasts(room(3 * GB), now));
+        // Little room is enough for little.
+        shortage.wrote(GB / 100);
+        assert!(!shortage.lasts(room(GB / 10), now));
         assert!(shortage.lasts(room(0), now) && shortage.is_news());
     }
 

@@ -82,9 +82,9 @@ fn disk(node: &NodeName, member: &Member) -> Option<Attention> {
     let (how, free) = (fullness(&room), text::size(room.free));
     let consequence = match room.is_full() {
         true => {
-            "checkpoints of what runs there, and copies of others, go to other machines, as long as these have room"
+            "copies of checkpoints go to other machines, and so do those of what runs there that do not fit"
         }
-        false => "then checkpoints of what runs there go to other machines",
+        false => "what does not fit there will go to other machines",
     };
     let text = format!(
         "the disk of {node} is {how}, {free} are free: {consequence}; make room there, 'ckptd rm' forgets jobs"

@@ -107,7 +107,8 @@ impl Job {
         let (members, on) = (&shared.members, self.nodes());
         let offered = plan::machines(&self.ledger, members, &busy, &BTreeSet::new(), &on);
         // No image would come to one with a full disk.
-        let takes = |machine: &Machine| !members.is_full(&machine.name) || on.contains(&machine.name);
+        let takes =
+            |machine: &Machine| !members.is_full(&machine.name) || on.contains(&machine.name);
         offered.machines.into_iter().filter(takes).collect()
     }
 

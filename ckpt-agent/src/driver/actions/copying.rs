@@ -60,6 +60,7 @@ impl Driver {
         let (peers, reports) = (self.parts.peers.clone(), self.parts.reports.clone());
         let own = self.parts.name.clone();
         self.with_mut(&key, |served| {
+            served.shortage.wrote(copy.summary.stored_bytes);
             let efforts = served.efforts.take();
             let away = served.away.take().filter(|away| away.checkpoint() == checkpoint);
             let place = Place { own, folder: served.folder.clone(), peers };
@@ -135,8 +136,9 @@ impl Place {
             Ok::<_, Failure>(copies::facts(&place, checkpoint, user.as_ref(), callers)?)
         };
         let facts = task::blocking(gather).await;
-        if let Err(Failure::Copy(CopyError::File { source, .. } | CopyError::Files { source, .. })) =
-            &facts
+        if let Err(Failure::Copy(
+            CopyError::File { source, .. } | CopyError::Files { source, .. },
+        )) = &facts
         {
             shortage.note(source);
         }
@@ -174,7 +176,9 @@ impl Place {
         };
         let own = &self.own;
         let news = shortage.is_news().then(|| {
-            format!("there is no room on {own}: {node} keeps its part of checkpoints until there is")
+            format!(
+                "there is no room on {own}: {node} keeps its part of checkpoints until there is"
+            )
         });
         Stored { facts: Ok(facts), holders: vec![node], warnings: news.into_iter().collect() }
     }

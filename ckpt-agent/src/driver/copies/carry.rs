@@ -148,10 +148,8 @@ pub async fn write(
     body: Vec<u8>,
 ) -> Result<(), CopyError> {
     let (file, path) = (Arc::clone(file), path.to_owned());
-    task::blocking(move || {
-        file.write_all_at(&body, offset).map_err(CopyError::file("write", path))
-    })
-    .await
+    task::blocking(move || file.write_all_at(&body, offset).map_err(CopyError::file("write", path)))
+        .await
 }
 
 /// Makes a file that comes, in a folder that has the folders of its path.

@@ -151,9 +151,8 @@ fn keep_one(
 ) -> Result<OwnFile, Left> {
     let known = before.iter().find(|known| known.path == named.path);
     let known = known.filter(|known| contents.has(&known.hash));
-    let same = |known: &&OwnFile| {
-        known.size == named.size && known.modified_ns == named.modified_ns
-    };
+    let same =
+        |known: &&OwnFile| known.size == named.size && known.modified_ns == named.modified_ns;
     let path = named.path.clone();
     let opened = as_user(user, move || {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;

@@ -45,9 +45,8 @@ impl Job {
         images: &BTreeMap<InstanceId, ImageRecord>,
         node: &NodeName,
     ) -> bool {
-        let has_own = || {
-            images.values().any(|image| image.node == *node && image.holders.contains(node))
-        };
+        let has_own =
+            || images.values().any(|image| image.node == *node && image.holders.contains(node));
         let is_pinned = || self.ledger.settings().place.contains_key(node);
         !shared.members.is_full(node) || has_own() || is_pinned()
     }

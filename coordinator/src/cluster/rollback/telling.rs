@@ -24,7 +24,9 @@ pub(super) fn goes_on(ledger: &Ledger, now: Now, record: &RollbackRecord) -> Str
     };
     let why = match (record.reason.as_str(), &record.node, &ledger.cause) {
         ("lost", Some(node), _) => format!(": {node} is gone"),
-        ("leave" | "drain" | "full" | "join" | "speed", Some(_), _) => format!(": {}", moved_for(record)),
+        ("leave" | "drain" | "full" | "join" | "speed", Some(_), _) => {
+            format!(": {}", moved_for(record))
+        }
         (_, _, Cause::Broken { node, reason }) => format!(": {node}: {reason}"),
         (_, _, Cause::Address { node, address }) => {
             format!(": {node} has another address, {address}")

@@ -52,7 +52,8 @@ impl Contents for Here<'_> {
         key: Option<&ImageKey>,
     ) -> io::Result<(String, Option<Sealed>)> {
         let draft = self.store.join(".draft");
-        let to = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        let to =
+            File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
         let (hash, sealed) = match write_to(&to, file, size, key) {
             // Encrypted with a key that is that of another content, if this one has changed.
             Err(error) if key.is_some() => {

@@ -42,8 +42,7 @@ pub fn stash_at(
     let key = job_key.as_ref().map(ImageKey::for_new_image).transpose()?.flatten();
     let content_key = job_key.as_ref().filter(|_| key.is_some());
     let before = newest_list(folder, checkpoint);
-    let mut there =
-        There { store: folder.join(FOLDER), sent: BTreeSet::new(), failed: None, send };
+    let mut there = There { store: folder.join(FOLDER), sent: BTreeSet::new(), failed: None, send };
     let (files, left) = keep_all(&mut there, named, &before, user, content_key);
     for file in &files {
         there.send_kept(&file.content().hash);
