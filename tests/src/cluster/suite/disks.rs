@@ -22,6 +22,11 @@ pub(super) const CASES: &[Case] = &[
         run: away,
     },
     Case {
+        name: "disks-full-moves",
+        about: "an agent's disk stays full for a minute: the job moves to the other nodes, and nothing of it is lost",
+        run: moves,
+    },
+    Case {
         name: "disks-full-loss",
         about: "a node is lost while the coordinator can write nothing: it ends if it must, and with room the ranks go on elsewhere",
         run: loss,
@@ -33,6 +38,8 @@ const AGENT: &str = "$CKPTD_DIR";
 const COORDINATOR: &str = "$CKPTD_DIR/coordinator";
 /// For how long a disk stays full: several checkpoints would have been taken.
 const FULL_FOR: Duration = Duration::from_secs(6);
+/// For how long a disk is full before jobs move away from it.
+const STAYS_FULL: Duration = Duration::from_secs(60);
 
 /// Puts a folder on a disk of its own, of 700 MB, with what is in it.
 fn small(node: &Node, folder: &str) -> Result<(), Failure> {
@@ -153,6 +160,29 @@ fn away(stage: &Stage) -> Result<(), Failure> {
     let from = went_on_from(&job.errors());
     check(from >= Some(newest), || format!("back to {from:?}, and {newest} was there"))?;
     job.wait_for_more_checkpoints(1, LIMIT)?;
+    finish(&ckptd, &mut job)
+}
+
+fn moves(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(Setup::new(3))?;
+    let node = ckptd.node(3);
+    ckptd.kill_agent(3)?;
+    small(node, AGENT)?;
+    ckptd.start_agent(3)?;
+    ckptd.wait_for_members(&[1, 2, 3])?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    fill(node, AGENT)?;
+    told(&ckptd, "the disk of node3 is", true)?;
+    job.wait_for_rollback(1, STAYS_FULL + 2 * LIMIT)?;
+    let status = job.status()?;
+    let reasons: Vec<String> =
+        status.rollbacks()?.into_iter().map(|rollback| rollback.reason).collect();
+    check(reasons == ["full"], || format!("it was moved for {reasons:?}"))?;
+    let left = status.places().into_iter().filter(|place| place.node == "node3").count();
+    check(left == 0, || format!("{left} processes are on node3: {}", status.text()))?;
+    job.wait_for_more_checkpoints(2, LIMIT)?;
+    let (here, alone) = held(&job, "node3")?;
+    check((here, alone) == (0, 0), || format!("{here} images on node3, {alone} alone"))?;
     finish(&ckptd, &mut job)
 }
 
