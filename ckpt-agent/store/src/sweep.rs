@@ -97,7 +97,12 @@ pub(super) fn remove_checkpoint(
         sync_dir(disk, &folder)?;
     }
     let failed = |error: io::Error| StoreError::io("read", &folder, &error);
-    for entry in std::fs::read_dir(&folder).map_err(failed)? {
+    let listing = match std::fs::read_dir(&folder) {
+        // Its disk has it elsewhere.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        listing => listing.map_err(failed)?,
+    };
+    for entry in listing {
         remove_file(disk, &entry.map_err(failed)?.path())?;
     }
     disk.remove_dir(&folder).map_err(|error| StoreError::io("remove", &folder, &error))

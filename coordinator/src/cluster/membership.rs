@@ -213,6 +213,7 @@ impl ClusterMachine {
             if is_altered || job.migration.is_altered(node) {
                 job.note_pace(now, &mut self.shared, node);
             }
+            job.leave_full_disk(now, &mut self.shared, node);
         }
     }
 
@@ -299,7 +300,7 @@ impl ClusterMachine {
         self.tree_lost(now, node);
         for job in self.jobs.values_mut() {
             job.ledger.familiar.remove(node);
-            job.holder_gone(node);
+            job.holder_gone(now, &mut self.shared, node);
             job.node_gone(now, &mut self.shared, node);
         }
         self.members_changed(now);

@@ -11,6 +11,7 @@ mod audit;
 mod common;
 mod drains;
 mod events;
+mod full_disks;
 mod grants;
 mod logins;
 mod partners;

@@ -84,10 +84,11 @@ impl World {
                 // One cut through all of them.
                 let counters: BTreeSet<u64> = images
                     .iter()
-                    .map(|(instance, image)| {
+                    .filter_map(|(instance, image)| {
                         let name = (record.job.clone(), *instance, record.checkpoint);
-                        let node = &self.nodes[self.index(&image.node)];
-                        node.disk[&name].state.counter
+                        // Whose own disk was full has none, and the only holder may have gone just now.
+                        let node = &self.nodes[self.index(image.holders.first()?)];
+                        Some(node.disk[&name].state.counter)
                     })
                     .collect();
                 assert!(counters.len() <= 1, "no consistent cut: {counters:?}");
