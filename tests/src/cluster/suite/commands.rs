@@ -165,8 +165,18 @@ fn brief_jobs(stage: &Stage) -> Result<(), Failure> {
         let span = format!("{}.{}", tenths / 10, tenths % 10);
         let command = ["mpirun.openmpi", "-np", "2", "--map-by", "node", "sleep", &span];
         let mut job = ckptd.run(0, &format!("brief{tenths}"), &["--interval", "2"], &command)?;
-        job.must_end_with("", JOB_LIMIT)?;
+        let status = job.wait(JOB_LIMIT)?;
+        check(status == 0, || job.output())?;
     }
+    // One more loses an agent before: what is left of it has nobody to wait for.
+    let command = ["mpirun.openmpi", "-np", "2", "--map-by", "node", "sleep", "2"];
+    let mut job = ckptd.run(0, "alone", &["--interval", "0"], &command)?;
+    until("the job runs on node2", LIMIT, || {
+        Ok((ckptd.node(2).run(&["pgrep", "-x", "sleep"], &[])?.status == 0).then_some(()))
+    })?;
+    ckptd.kill_agent(2)?;
+    let status = job.wait(JOB_LIMIT)?;
+    check(status == 0, || job.output())?;
     for number in [1, 2] {
         until("nothing is left of the jobs", LIMIT, || {
             let left = ckptd.node(number).run(&["pgrep", "-c", "^ckptd-init"], &[])?;
