@@ -1,6 +1,7 @@
 //! `ckptd run`.
 
 use super::clustered::{self, Prepared};
+use super::slurm::step;
 use super::telling::{self, ON_A_CLUSTER, WITH_DMTCP};
 use super::{Context, dmtcp, is_loud};
 use crate::cli::{EngineSetting, RunArguments};
@@ -92,6 +93,10 @@ fn perform_in(
     detached::forget(&mut environment);
     let _trace = telling::trace(&what, &arguments.options)?;
     let launcher = mpi::recognise(&program, &found);
+    if launcher.is_some() && !arguments.local {
+        let nodes = std::env::var("SLURM_JOB_NUM_NODES").ok();
+        tell(step::caution_of_nodes(nodes.as_deref()).as_slice(), &arguments);
+    }
     let prepared = Prepared { launcher, directory, environment, kept, sharing };
     run_here(context, arguments, prepared, staying, begins)
 }

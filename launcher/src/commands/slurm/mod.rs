@@ -7,6 +7,7 @@ mod daemons;
 mod ending;
 mod guard;
 mod notice;
+pub mod step;
 mod store;
 
 use super::store::kept::Awaited;
