@@ -40,6 +40,7 @@ pub fn perform(context: &Context, command: SlurmCommand) -> Result<u8, Failure> 
 
 /// Runs a job on the nodes of the allocation; the coordinator is here, an agent on each node.
 fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Result<u8, Failure> {
+    step::refuse_several()?;
     refuse_options(&arguments.run)?;
     // Told before anything is started.
     let sharing = Sharing::of(arguments.run.group, arguments.run.options.keeps_nodes_together())?;

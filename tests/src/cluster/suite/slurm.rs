@@ -294,8 +294,15 @@ fn wrong(stage: &Stage) -> Result<(), Failure> {
     check(by_srun.wait(LIMIT)? == 2 && by_srun.errors().contains("use mpirun"), || {
         by_srun.explain(&Failure("ranks by srun".into())).0
     })?;
+    let words = ["srun", "-N", "2", "-n", "2", "ckptd", "slurm", "run", "true"];
+    let mut several = slurm.begin(0, &words)?;
+    check(several.wait(LIMIT)? == 2 && several.errors().contains("each of its 2 tasks"), || {
+        several.explain(&Failure("a job for each task of srun".into())).0
+    })?;
+    // The script of sbatch is one task, also where it was submitted in a step of several.
     let text = "#!/bin/bash
 #SBATCH --nodes=3 --ntasks-per-node=2 --output=out.%j --error=err.%j
+export SLURM_STEP_NUM_TASKS=4
 ckptd slurm run --store /proc touch /mnt/shared/anna/began
 echo \"status $?\"
 ";
