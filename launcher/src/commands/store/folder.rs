@@ -43,7 +43,10 @@ impl Folder {
         // Told before the job begins, not when its machines are about to go.
         let lock = dir.join(format!("{name}.{ENDING}.lock"));
         let file = File::options().create(true).truncate(false).write(true).open(lock);
-        let file = file.map_err(|error| Failure::of(&what, error))?;
+        let file = file.map_err(|error| match dir.try_exists() {
+            Ok(false) => Failure::of(&what, absent(dir)),
+            _ => Failure::of(&what, error),
+        })?;
         let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Some(lock),
             Err((_, Errno::EWOULDBLOCK)) => {
@@ -124,9 +127,27 @@ impl Folder {
     }
 }
 
+/// What is said of a folder that is not there. It is not made here: behind a slip of the pen no run would find what is kept.
+fn absent(dir: &Path) -> String {
+    format!("there is no such folder: 'mkdir -p {}' makes it", dir.display())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_is_not_there_is_told_with_the_way_out() {
+        let base = tempfile::tempdir().unwrap();
+        let kept = base.path().join("a/kept");
+        let error = Folder::of(&kept, "a").unwrap_err().to_string();
+        assert!(error.ends_with(&format!("'mkdir -p {}' makes it", kept.display())), "{error}");
+        assert!(!kept.exists());
+        // What is there, but can't be written to, is another matter.
+        let error = Folder::of(Path::new("/proc"), "a").unwrap_err().to_string();
+        assert!(error.starts_with("failed to keep jobs in /proc: "), "{error}");
+        assert!(!error.contains("mkdir"), "{error}");
+    }
 
     #[test]
     fn what_a_killed_run_has_left_goes_and_nothing_else() {
