@@ -17,7 +17,7 @@ use super::{Context, clustered, export, import};
 use crate::cli::{ExportArguments, ImportArguments, RecipientArguments, StoreArguments};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
-use crate::jobs::check_name;
+use crate::jobs::{JobError, check_name};
 use crate::recipients::{Identities, Recipients};
 use place::{Draft, Place};
 use std::collections::BTreeSet;
@@ -50,6 +50,21 @@ fn refuse_lone_keys(arguments: &StoreArguments) -> Result<(), Failure> {
         return Err(Failure::Usage(text.to_owned()));
     }
     Ok(())
+}
+
+/// Refuses to keep a job that has no name, or one that is none.
+fn fit_name(name: &str) -> Result<(), Failure> {
+    let cause = match check_name(name) {
+        Ok(()) => return Ok(()),
+        Err(_) if name.is_empty() => "with --store, give the job a --name".to_owned(),
+        Err(JobError::BadName { reason, .. }) => {
+            format!(
+                "{name:?} is no name of a job: {reason}; with --store, give the job a fit --name"
+            )
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Err(Failure::Usage(format!("wrong usage: {cause}")))
 }
 
 /// What a store has of a job.
@@ -89,11 +104,7 @@ impl Store {
         let Some(place) = store else {
             return refuse_lone_keys(arguments).map(|()| None);
         };
-        if let Err(error) = check_name(name) {
-            return Err(Failure::Usage(format!(
-                "wrong usage: {name:?}: {error}: with --store, give the job a --name"
-            )));
-        }
+        fit_name(name)?;
         // Told before the job begins.
         let what = || format!("keep jobs in {}", place.display());
         let recipients_there = Recipients::named(recipients);
@@ -216,5 +227,26 @@ impl Store {
         removed.map_err(|error| {
             Failure::of(format!("remove {}", self.place.archive().display()), error)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_is_kept_has_a_fit_name() {
+        fit_name("simulate").unwrap();
+        let said = |name: &str| {
+            let failure = fit_name(name).unwrap_err();
+            assert_eq!(failure.exit_status(), 2);
+            failure.to_string()
+        };
+        assert_eq!(said(""), "wrong usage: with --store, give the job a --name");
+        assert_eq!(
+            said("a b"),
+            "wrong usage: \"a b\" is no name of a job: only letters, digits, '.', '_' and '-' are allowed; with --store, \
+             give the job a fit --name"
+        );
     }
 }
