@@ -46,18 +46,25 @@ impl Tags {
 
     /// What that rank has written of a line, tags and all.
     pub fn of_rank(self, line: &[u8], rank: u32) -> Vec<u8> {
+        let starts = self.starts(line);
+        let ends = starts.iter().skip(1).map(|(at, _)| *at).chain([line.len()]);
+        let of_it = starts.iter().zip(ends).filter(|((_, of), _)| *of == rank);
+        of_it.filter_map(|((from, _), to)| line.get(*from..to)).flatten().copied().collect()
+    }
+
+    /// The highest rank that has written into a line.
+    pub fn highest(self, line: &[u8]) -> Option<u32> {
+        self.starts(line).into_iter().map(|(_, rank)| rank).max()
+    }
+
+    /// Where what a rank has written begins in a line, and the rank.
+    fn starts(self, line: &[u8]) -> Vec<(usize, u32)> {
         match self {
-            Self::Hydra => match hydra(line) {
-                Some(of) if of == rank => line.to_vec(),
-                _ => Vec::new(),
-            },
+            Self::Hydra => hydra(line).map(|rank| (0, rank)).into_iter().collect(),
             Self::OpenMpi => {
                 let starts =
                     (0..line.len()).filter_map(|at| Some((at, open_mpi(line.get(at..)?)?)));
-                let starts: Vec<(usize, u32)> = starts.collect();
-                let ends = starts.iter().skip(1).map(|(at, _)| *at).chain([line.len()]);
-                let of_it = starts.iter().zip(ends).filter(|((_, of), _)| *of == rank);
-                of_it.filter_map(|((from, _), to)| line.get(*from..to)).flatten().copied().collect()
+                starts.collect()
             }
         }
     }
@@ -135,6 +142,12 @@ mod tests {
         ] {
             assert_eq!(text(Tags::OpenMpi, line, 0), "", "{line}");
         }
+        let highest = |tags: Tags, line: &str| tags.highest(line.as_bytes());
+        assert_eq!(highest(Tags::OpenMpi, "[1,11]<stdout>:b[1,0]<stdout>: out\n"), Some(11));
+        assert_eq!(
+            (highest(Tags::OpenMpi, "[3] x\n"), highest(Tags::Hydra, "[3] x\n")),
+            (None, Some(3))
+        );
         assert_eq!(text(Tags::Hydra, "[3] x\n", 3), "[3] x\n");
         assert_eq!(text(Tags::Hydra, "[3] x\n", 4), "");
         assert_eq!(text(Tags::Hydra, "a [3] x\n", 3), "");

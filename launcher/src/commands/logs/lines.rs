@@ -32,12 +32,16 @@ pub struct Shown<W> {
     /// The line that has not ended yet, and the piece in which it began.
     line: Vec<u8>,
     began: Option<Piece>,
+    /// Whether there is a line of the rank that is wanted.
+    has_rank: bool,
+    /// The highest rank of those that have written anything.
+    highest: Option<u32>,
 }
 
 impl<W: Write> Shown<W> {
     /// Nothing yet.
     pub fn new(out: W, wanted: Wanted) -> Self {
-        Self { out, wanted, line: Vec::new(), began: None }
+        Self { out, wanted, line: Vec::new(), began: None, has_rank: false, highest: None }
     }
 
     /// One piece more: the bytes of the log from a place on.
@@ -75,10 +79,27 @@ impl<W: Write> Shown<W> {
         self.out.flush()
     }
 
+    /// What is to be said where the rank that is wanted has written nothing. Whether the job has such a rank at all, a log does
+    /// not tell.
+    pub fn missing(&self) -> Option<String> {
+        let (_, rank) = self.wanted.rank.filter(|_| !self.has_rank)?;
+        Some(match self.highest {
+            Some(highest) => format!(
+                "there is no line of rank {rank}; the highest rank that has written one is {highest}"
+            ),
+            None => format!("there is no line of rank {rank}, nor of any other"),
+        })
+    }
+
     fn end_line(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
         let shown = match self.wanted.rank {
-            Some((tags, rank)) => Cow::Owned(tags.of_rank(&line, rank)),
+            Some((tags, rank)) => {
+                self.highest = self.highest.max(tags.highest(&line));
+                let of_it = tags.of_rank(&line, rank);
+                self.has_rank |= !of_it.is_empty();
+                Cow::Owned(of_it)
+            }
             None => Cow::Borrowed(line.as_slice()),
         };
         if shown.is_empty() {
@@ -155,5 +176,25 @@ mod tests {
         let log = "[ckptd: restarted]\n[1,0]<stdout>:a\n[1,1]<stdout>:b[1,0]<stdout>:c\n[1,1]<stderr>:d\n";
         let text = shown(wanted, &[(0, &log[..40]), (40, &log[40..])], &Times::default());
         assert_eq!(text, "[1,1]<stdout>:b\n[1,1]<stderr>:d\n");
+    }
+
+    #[test]
+    fn a_rank_without_a_line_is_told_of() {
+        let missing = |rank: Option<u32>, log: &str| {
+            let rank = rank.map(|rank| (Tags::Hydra, rank));
+            let mut shown = Shown::new(Vec::new(), Wanted { times: false, rank });
+            shown.put(0, log.as_bytes(), &Times::default()).unwrap();
+            shown.finish().unwrap();
+            shown.missing()
+        };
+        let log = "[0] a\n[3] b\n[1] c";
+        assert_eq!(missing(Some(1), log), None, "a line without an end");
+        assert_eq!(missing(None, log), None);
+        let said = missing(Some(7), log).unwrap();
+        assert_eq!(said, "there is no line of rank 7; the highest rank that has written one is 3");
+        assert_eq!(
+            missing(Some(0), "a\n").unwrap(),
+            "there is no line of rank 0, nor of any other"
+        );
     }
 }

@@ -113,7 +113,7 @@ impl Reading<'_> {
                 self.shown.flush()?;
             }
             if !self.arguments.follow || !runs {
-                return Ok(self.shown.finish()?);
+                return self.finish();
             }
             std::thread::sleep(LOOK);
         }
@@ -156,17 +156,26 @@ impl Reading<'_> {
                 }
                 other => Err(unexpected(self.what, &other)),
             })?;
-            let Some((next, length, over)) = last else { return Ok(self.shown.finish()?) };
+            let Some((next, length, over)) = last else { return self.finish() };
             self.shown.flush()?;
             from = next;
             if next.length < length {
                 continue;
             }
             if over || !self.arguments.follow {
-                return Ok(self.shown.finish()?);
+                return self.finish();
             }
             std::thread::sleep(LOOK);
         }
+    }
+
+    /// There is no more to show.
+    fn finish(mut self) -> Result<(), Failure> {
+        self.shown.finish()?;
+        if let Some(text) = self.shown.missing() {
+            eprintln!("ckptd: {}: {text}", self.arguments.job);
+        }
+        Ok(())
     }
 
     /// The place in the log before which everything is older.
