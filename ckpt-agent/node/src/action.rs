@@ -130,16 +130,7 @@ pub enum Action {
 
     /// Read what an instance's processes have done up to this checkpoint.
     ReadEfforts(InstanceKey),
-    /// An image is about to be written: here, or where there is no room for it at one of these partners.
-    FindRoom {
-        /// The instance that it is of.
-        key: InstanceKey,
-        /// The checkpoint.
-        checkpoint: CheckpointNumber,
-        /// In order of preference.
-        partners: Vec<NodeName>,
-    },
-    /// Copy an image to partners, unless it was written at one. Reports [`crate::Event::Copied`].
+    /// Copy an image to partners. Reports [`crate::Event::Copied`].
     CopyImage(Box<CopyImage>),
     /// Copy it no further.
     StopCopying(InstanceKey),

@@ -33,7 +33,6 @@ mod rsh;
 mod serving;
 mod shell_call;
 mod shells;
-mod shortage;
 mod start;
 mod succession;
 pub mod traffic;

@@ -1,11 +1,8 @@
 //! What other agents ask of this one.
 
-use std::path::Path;
-
 use ckpt_node::is_job_id;
-use protocol::agent::CheckpointNumber;
 use protocol::cluster::peer::PeerMessage;
-use protocol::cluster::{InstanceKey, NodeName, VERSIONS};
+use protocol::cluster::{NodeName, VERSIONS};
 
 use super::busy::Busy;
 use super::copies::{self, CopyError, Offered};
@@ -104,18 +101,18 @@ impl Server {
         match message {
             PeerMessage::Offer { transfer, key, checkpoint, files, .. } => {
                 let folder = self.folders.instance(&key.job, key.instance);
-                self.make_way(&key, &folder, checkpoint).await?;
+                self.busy.take(&folder, checkpoint).await;
+                let made = self.folders.make_instance(&key.job, key.instance);
+                if let Err(error) = made {
+                    self.busy.end_commit(&folder, checkpoint);
+                    return Err(error.into());
+                }
                 let offered = Offered { checkpoint, files, transfer };
                 let taken = copies::take(link, &self.folders.arriving(), &folder, offered).await;
-                self.come(taken, &folder, checkpoint)
-            }
-            PeerMessage::Stream { transfer, key, checkpoint, .. } => {
-                let folder = self.folders.instance(&key.job, key.instance);
-                self.make_way(&key, &folder, checkpoint).await?;
-                let arriving = self.folders.arriving();
-                let taken =
-                    copies::take_stream(link, &arriving, &folder, checkpoint, transfer).await;
-                self.come(taken, &folder, checkpoint)
+                if taken.is_err() {
+                    self.busy.end_commit(&folder, checkpoint);
+                }
+                Ok(taken?)
             }
             PeerMessage::Fetch { transfer, job, instance, checkpoint, .. } => {
                 let folder = self.folders.instance(&job, instance);
@@ -132,35 +129,6 @@ impl Server {
         }
     }
 
-    /// A copy is about to come into an instance's folder.
-    async fn make_way(
-        &self,
-        key: &InstanceKey,
-        folder: &Path,
-        checkpoint: CheckpointNumber,
-    ) -> Result<(), ServeError> {
-        self.busy.take(folder, checkpoint).await;
-        let made = self.folders.make_instance(&key.job, key.instance);
-        if made.is_err() {
-            self.busy.end_commit(folder, checkpoint);
-        }
-        made?;
-        Ok(())
-    }
-
-    /// It has come, and waits for its commit, or has not.
-    fn come(
-        &self,
-        taken: Result<(), CopyError>,
-        folder: &Path,
-        checkpoint: CheckpointNumber,
-    ) -> Result<(), ServeError> {
-        if taken.is_err() {
-            self.busy.end_commit(folder, checkpoint);
-        }
-        Ok(taken?)
-    }
-
     /// Whether the coordinator has granted what the other side wants. Looked at before anything is made of it.
     fn granted(&self, from: &NodeName, message: &PeerMessage) -> Result<(), ServeError> {
         let known = |job: &str| match is_job_id(job) {
@@ -168,9 +136,7 @@ impl Server {
             false => Err(ServeError::NoJob(job.to_owned())),
         };
         match message {
-            PeerMessage::Offer { key, grant, .. }
-            | PeerMessage::Stream { key, grant, .. }
-            | PeerMessage::Commit { key, grant, .. } => {
+            PeerMessage::Offer { key, grant, .. } | PeerMessage::Commit { key, grant, .. } => {
                 known(&key.job)?;
                 Ok(self.grants.may_offer(from, grant.as_deref(), key)?)
             }

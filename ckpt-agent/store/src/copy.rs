@@ -53,18 +53,14 @@ pub fn mark(job_dir: &Path, number: u64) -> Result<CommitMark, Damage> {
 /// What is wrong with it.
 pub fn digest(job_dir: &Path, number: u64) -> Result<ChunkHash, Damage> {
     let layout = Layout::new(job_dir);
-    match read_mark(&layout, number) {
-        Ok(mark) => Ok(digest_of(mark.files)),
-        Err(Damage::Incomplete { .. }) => Ok(digest_of(index_files(&layout, number)?)),
-        Err(damage) => Err(damage),
-    }
-}
-
-/// The [`digest`] of a checkpoint with these index files.
-pub(super) fn digest_of(mut files: Vec<IndexFile>) -> ChunkHash {
+    let mut files = match read_mark(&layout, number) {
+        Ok(mark) => mark.files,
+        Err(Damage::Incomplete { .. }) => index_files(&layout, number)?,
+        Err(damage) => return Err(damage),
+    };
     files.sort_by(|one, other| one.name.cmp(&other.name));
     let line = |file: IndexFile| format!("{} {} {}\n", file.name, file.length, file.hash);
-    ChunkHash::of(files.into_iter().map(line).collect::<String>().as_bytes())
+    Ok(ChunkHash::of(files.into_iter().map(line).collect::<String>().as_bytes()))
 }
 
 fn index_files(layout: &Layout, number: u64) -> Result<Vec<IndexFile>, Damage> {
@@ -100,16 +96,6 @@ pub fn read_index<T: DeserializeOwned>(
     let mut bytes = Vec::new();
     let read = open_index(&path)?.read_to_end(&mut bytes);
     read.map_err(|error| Damage::io(&path, &error))?;
-    decode_index(job_dir, number, name, bytes)
-}
-
-/// What an index file of these bytes says, decrypted with the job's key where it is encrypted.
-pub(super) fn decode_index<T: DeserializeOwned>(
-    job_dir: &Path,
-    number: u64,
-    name: &str,
-    bytes: Vec<u8>,
-) -> Result<T, Damage> {
     let (length, hash) = (bytes.len() as u64, ChunkHash::of(&bytes));
     let file = within_limit(number, IndexFile { name: name.to_owned(), length, hash })?;
     let text = sealed::open_index(|| key_of(job_dir), number, &file, bytes)?;

@@ -27,10 +27,6 @@ pub trait Disk: Send + Sync {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes a folder's entries durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// Whether new files lie beside those of earlier checkpoints: only then a new one refers to chunks of these.
-    fn is_beside_others(&self) -> bool {
-        true
-    }
 }
 
 /// A file that is being written from its start to its end.

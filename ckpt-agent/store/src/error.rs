@@ -37,12 +37,6 @@ pub enum StoreError {
         /// The file or folder that was to be written.
         path: PathBuf,
     },
-    /// There is no room here, and no other machine has taken it.
-    #[error("there is no room for the checkpoint here, and it could not go elsewhere: {reason}")]
-    NotTaken {
-        /// Why not.
-        reason: String,
-    },
     /// Any other refusal of the kernel.
     #[error("{action} {path}: {}", errno.desc())]
     Kernel {
@@ -127,18 +121,9 @@ pub enum StoreError {
     ThreadLost,
 }
 
-/// What a [`Disk`](super::Disk) that is on another machine says, within an [`io::Error`], where that takes nothing.
-#[derive(Clone, Debug, Error)]
-#[error("{0}")]
-pub struct NotTaken(pub String);
-
 impl StoreError {
     /// Sorts what the kernel said about `path` when `action` was tried.
     pub(super) fn io(action: &'static str, path: &Path, error: &io::Error) -> Self {
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<NotTaken>());
-        if let Some(NotTaken(reason)) = inner {
-            return Self::NotTaken { reason: reason.clone() };
-        }
         let path = path.to_path_buf();
         match errno_of(error) {
             Errno::ENOSPC => Self::NoSpace { path },

@@ -97,12 +97,7 @@ pub(super) fn remove_checkpoint(
         sync_dir(disk, &folder)?;
     }
     let failed = |error: io::Error| StoreError::io("read", &folder, &error);
-    let listing = match std::fs::read_dir(&folder) {
-        // Its disk has it elsewhere.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        listing => listing.map_err(failed)?,
-    };
-    for entry in listing {
+    for entry in std::fs::read_dir(&folder).map_err(failed)? {
         remove_file(disk, &entry.map_err(failed)?.path())?;
     }
     disk.remove_dir(&folder).map_err(|error| StoreError::io("remove", &folder, &error))

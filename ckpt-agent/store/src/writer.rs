@@ -72,8 +72,7 @@ impl CheckpointWriter {
         };
         // Under the draft's lock nobody removes what is referred to.
         let before = |oldest| Known::before(draft.layout(), number, oldest, key.as_ref());
-        let reuse_from = options.reuse_from.filter(|_| options.disk.is_beside_others());
-        let known = reuse_from.map(before);
+        let known = options.reuse_from.map(before);
         let pack = PackWriter::new(id, &path, file);
         let pipeline = Pipeline::start(options, pack, known.unwrap_or_default(), key.clone())?;
         Ok(Self { pipeline, draft, tags: Mutex::default(), key })

@@ -1,7 +1,7 @@
 //! What only a job on a cluster needs: its agents are instances, which come and go, and which
 //! can't be reached at times.
 
-use super::phase::{Phase, limit};
+use super::phase::limit;
 use super::{JobMachine, Life};
 use crate::event::{Action, Time};
 use protocol::agent::{CheckpointNumber, InstanceId, Step};
@@ -106,24 +106,6 @@ impl JobMachine {
     /// The image of an agent is durable in so many places.
     pub fn copied(&mut self, agent: InstanceId, checkpoint: CheckpointNumber, copies: u32) {
         self.note_copies(agent, checkpoint, copies);
-    }
-
-    /// Nobody has an agent's image any more, of a checkpoint that is being written: it is given up.
-    pub fn image_lost(
-        &mut self,
-        now: Time,
-        checkpoint: CheckpointNumber,
-        reason: String,
-    ) -> Vec<Action> {
-        let mut out = Vec::new();
-        let is_written = match &self.phase {
-            Phase::Taking(taking) => taking.number == checkpoint && taking.step == Step::Write,
-            _ => false,
-        };
-        if is_written && self.life != Life::Over {
-            self.one_failed(now, checkpoint, Step::Write, reason, false, &mut out);
-        }
-        out
     }
 
     /// All agents that were told a step of a checkpoint have answered, or one has failed: why, and whether

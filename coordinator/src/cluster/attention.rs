@@ -82,9 +82,9 @@ fn disk(node: &NodeName, member: &Member) -> Option<Attention> {
     let (how, free) = (fullness(&room), text::size(room.free));
     let consequence = match room.is_full() {
         true => {
-            "copies of checkpoints go to other machines, and so do those of what runs there that do not fit"
+            "copies of checkpoints go to other machines, and checkpoints of what runs there fail"
         }
-        false => "what does not fit there will go to other machines",
+        false => "checkpoints of what runs there will fail",
     };
     let text = format!(
         "the disk of {node} is {how}, {free} are free: {consequence}; make room there, 'ckptd rm' forgets jobs"

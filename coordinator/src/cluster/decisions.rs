@@ -165,7 +165,6 @@ fn reason(cause: &Cause) -> String {
         Cause::Lost { .. } => "declared gone".to_owned(),
         Cause::Leave { .. } => "announced departure".to_owned(),
         Cause::Drain { .. } => "drained".to_owned(),
-        Cause::Full { .. } => "its disk stays full".to_owned(),
         Cause::Join { .. } => "newcomers take a share".to_owned(),
         Cause::Speed { .. } => "machines have become slower or faster".to_owned(),
         Cause::Address { address, .. } => format!("its address is {address} now"),

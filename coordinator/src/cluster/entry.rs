@@ -431,14 +431,6 @@ pub enum Cause {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         with: Vec<NodeName>,
     },
-    /// The disks of nodes stay full: what ran there has its checkpoints with others, which have room.
-    Full {
-        /// The first of them.
-        node: NodeName,
-        /// The others.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        with: Vec<NodeName>,
-    },
     /// Nodes have joined that take a share.
     Join {
         /// The first of them.
@@ -494,7 +486,6 @@ impl Cause {
             Cause::Lost { .. } => "lost",
             Cause::Leave { .. } => "leave",
             Cause::Drain { .. } => "drain",
-            Cause::Full { .. } => "full",
             Cause::Join { .. } => "join",
             Cause::Speed { .. } => "speed",
             Cause::Address { .. } => "address",
@@ -511,7 +502,6 @@ impl Cause {
             Cause::Lost { node }
             | Cause::Leave { node, .. }
             | Cause::Drain { node, .. }
-            | Cause::Full { node, .. }
             | Cause::Join { node, .. }
             | Cause::Speed { node, .. }
             | Cause::Address { node, .. }
@@ -525,11 +515,7 @@ impl Cause {
     pub fn is_move(&self) -> bool {
         matches!(
             self,
-            Cause::Leave { .. }
-                | Cause::Drain { .. }
-                | Cause::Full { .. }
-                | Cause::Join { .. }
-                | Cause::Speed { .. }
+            Cause::Leave { .. } | Cause::Drain { .. } | Cause::Join { .. } | Cause::Speed { .. }
         )
     }
 
@@ -539,7 +525,6 @@ impl Cause {
         let others = match self {
             Cause::Leave { with, .. }
             | Cause::Drain { with, .. }
-            | Cause::Full { with, .. }
             | Cause::Join { with, .. }
             | Cause::Speed { with, .. } => with.as_slice(),
             _ => &[],

@@ -105,11 +105,7 @@ impl Job {
     fn machines(&self, shared: &Shared) -> Vec<Machine> {
         let busy = shared.busy(Some(&self.ledger.id));
         let (members, on) = (&shared.members, self.nodes());
-        let offered = plan::machines(&self.ledger, members, &busy, &BTreeSet::new(), &on);
-        // No image would come to one with a full disk.
-        let takes =
-            |machine: &Machine| !members.is_full(&machine.name) || on.contains(&machine.name);
-        offered.machines.into_iter().filter(takes).collect()
+        plan::machines(&self.ledger, members, &busy, &BTreeSet::new(), &on).machines
     }
 
     fn advice(

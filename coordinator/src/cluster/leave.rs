@@ -314,7 +314,7 @@ impl ClusterMachine {
 }
 
 impl Job {
-    pub(super) fn may_be_parked(&self) -> bool {
+    fn may_be_parked(&self) -> bool {
         let State::Running(running) = &self.state else { return false };
         self.park_again.is_none()
             && self.live.root_end.is_none()

@@ -58,8 +58,6 @@ pub(super) struct Member {
     pub(super) drained: bool,
     /// Hardly anything fits on its disk any more.
     full: bool,
-    /// Since when it is.
-    pub(super) full_since: Option<u64>,
     /// When it last connected, in milliseconds since 1970 UTC.
     pub(super) connected_ms: u64,
     /// When it was last declared gone, in milliseconds since 1970 UTC; 0: never.
@@ -103,7 +101,6 @@ impl Member {
             dismissed: false,
             drained: false,
             full: false,
-            full_since: None,
             connected_ms: now.unix_ms,
             gone_ms: 0,
         }
@@ -205,7 +202,6 @@ impl Member {
         let (cores, speed) = (self.cores(), self.speed());
         self.vitals = vitals;
         self.full = self.vitals.room.is_some_and(|room| room.stays_full(self.full));
-        self.full_since = self.full.then(|| self.full_since.unwrap_or(now.nanos));
         (self.cores() - cores).abs() + (self.speed() - speed).abs() >= f64::EPSILON
     }
 

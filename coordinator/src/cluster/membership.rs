@@ -213,7 +213,6 @@ impl ClusterMachine {
             if is_altered || job.migration.is_altered(node) {
                 job.note_pace(now, &mut self.shared, node);
             }
-            job.leave_full_disk(now, &mut self.shared, node);
         }
     }
 
@@ -300,7 +299,7 @@ impl ClusterMachine {
         self.tree_lost(now, node);
         for job in self.jobs.values_mut() {
             job.ledger.familiar.remove(node);
-            job.holder_gone(now, &mut self.shared, node);
+            job.holder_gone(node);
             job.node_gone(now, &mut self.shared, node);
         }
         self.members_changed(now);

@@ -26,7 +26,6 @@ mod drain;
 pub mod entry;
 pub mod event;
 mod exports;
-mod full_disks;
 mod grants;
 mod image_keys;
 mod imports;

@@ -11,7 +11,6 @@ mod audit;
 mod common;
 mod drains;
 mod events;
-mod full_disks;
 mod grants;
 mod logins;
 mod partners;

@@ -13,7 +13,6 @@ use protocol::cluster::agent::{
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{InstanceKey, NodeName};
-use protocol::room::Room;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
@@ -54,10 +53,6 @@ pub struct Machine {
     callers: BTreeMap<u64, (InstanceKey, u64)>,
     calls: u64,
     clock: Option<u64>,
-    /// On its disk, as heartbeats tell it. While that is full, images go to a partner.
-    pub room: Option<Room>,
-    /// No write comes to its end there.
-    pub writes_slowly: bool,
 }
 
 /// See the module.
@@ -101,8 +96,6 @@ impl Machines {
             callers: BTreeMap::new(),
             calls: 0,
             clock: None,
-            room: None,
-            writes_slowly: false,
         });
     }
 
@@ -188,8 +181,8 @@ impl Machines {
                 self.said.push((at, hello, Vec::new()));
             }
             Action::Beat { sequence, answered, .. } => {
-                let vitals = Vitals { room: self.all[at].room, ..Vitals::default() };
-                let heartbeat = FromAgent::Heartbeat { sequence, answered, vitals };
+                let heartbeat =
+                    FromAgent::Heartbeat { sequence, answered, vitals: Vitals::default() };
                 self.said.push((at, heartbeat, Vec::new()));
             }
             Action::NoteFollowed { followed, asker } => {
@@ -358,7 +351,6 @@ impl Machines {
             AgentCommand::Resume { checkpoint } => {
                 AgentEvent::Resumed { checkpoint, pause_us: 1000 }
             }
-            AgentCommand::Write { .. } if self.all[at].writes_slowly => return,
             AgentCommand::Write { checkpoint } => {
                 let relays = instance.relays.clone();
                 self.all[at].disk.insert((key.job.clone(), key.instance, checkpoint), relays);
@@ -378,14 +370,8 @@ impl Machines {
         let CopyImage { key, checkpoint, summary, partners, copies, .. } = copy;
         let image: (_, _, CheckpointNumber) = (key.job.clone(), key.instance, checkpoint);
         let relays = self.all[at].disk.get(&image).cloned().unwrap_or_default();
-        let is_away = self.all[at].room.is_some_and(|room| room.is_full()) && !partners.is_empty();
         let mut holders = vec![self.all[at].name.clone()];
-        if is_away {
-            self.all[at].disk.remove(&image);
-            holders.clear();
-        }
-        let others = if is_away { 1 } else { copies };
-        for partner in partners.into_iter().take(others) {
+        for partner in partners.into_iter().take(copies) {
             self.all[self.numbers[&partner]].disk.insert(image.clone(), relays.clone());
             holders.push(partner);
         }

@@ -214,8 +214,7 @@ fn job(value: &Value) -> String {
         line("rehearsal", rehearsal(&rehearsed));
     }
     let is_move = |record: &&Value| {
-        let reason = word(record, "reason");
-        matches!(reason.as_str(), "leave" | "drain" | "full" | "join" | "speed" | "address")
+        matches!(word(record, "reason").as_str(), "leave" | "drain" | "join" | "speed" | "address")
     };
     let all = list(value, "rollbacks");
     let moves = all.iter().filter(is_move).count();

@@ -40,20 +40,6 @@ pub enum PeerMessage {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant: Option<Box<Grant>>,
     },
-    /// I am about to send you the only copy of an image while it is written, since there is no room for it here: its pack,
-    /// its index files, and its list, each in [`PeerMessage::Piece`]s; before them a [`PeerMessage::Listing`] of each of
-    /// the job's files. The answer is a [`PeerMessage::Want`], at once of nothing.
-    Stream {
-        /// The sender's number for this copy.
-        transfer: u64,
-        /// The instance as it runs.
-        key: InstanceKey,
-        /// The checkpoint.
-        checkpoint: CheckpointNumber,
-        /// As of an offer.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        grant: Option<Box<Grant>>,
-    },
     /// Send me the image of this instance and checkpoint.
     Fetch {
         /// The asker's number for this copy.
@@ -68,14 +54,14 @@ pub enum PeerMessage {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant: Option<Box<Grant>>,
     },
-    /// Answer to a fetch: all files of it; those wanted are named by [`PeerMessage::Want`]. In a stream: files of the job.
+    /// Answer to a fetch: all files of it; those wanted are named by [`PeerMessage::Want`].
     Listing {
         /// The asker's number.
         transfer: u64,
         /// All files of the image.
         files: Vec<ImageFile>,
     },
-    /// Of an offer, a stream or a listing, these are lacking.
+    /// Of an offer or a listing, these are lacking.
     Want {
         /// The copy.
         transfer: u64,

@@ -49,7 +49,6 @@ use crate::EngineError;
 use crate::graph::{OuterEnd, RelayEnd};
 use crate::job_init::{ChannelError, InstanceOrder, Instruction};
 use crate::sys::allocator;
-use ckpt_store::Disk;
 
 /// Why a job could not be started, restored or taken over.
 #[derive(Debug, thiserror::Error)]
@@ -315,11 +314,6 @@ impl Session {
     /// for at a checkpoint as one of the job's own.
     pub fn machines(&self, machines: BTreeSet<IpAddr>) {
         self.tell(move |tracer| tracer.machines = machines);
-    }
-
-    /// Tells where images are written from now on.
-    pub fn write_on(&self, disk: Arc<dyn Disk>) {
-        self.tell(move |tracer| tracer.disk = disk);
     }
 
     /// Tells what has moved in the job, for connections to come.

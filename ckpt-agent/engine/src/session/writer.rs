@@ -16,7 +16,7 @@ use crate::doing::{self, Activity, Doing};
 use crate::dump::{ImageSummary, SnapshotData, write_image};
 use crate::error::EngineError;
 use crate::sys::schedule::be_nice;
-use ckpt_store::{Disk, SealedCheckpoint, WriterOptions};
+use ckpt_store::{SealedCheckpoint, WriterOptions};
 
 /// What became of a write; where it failed, the last thing that it had begun.
 pub type Outcome =
@@ -32,9 +32,8 @@ const IDLE: Duration = Duration::from_millis(100);
 /// the job spins on all of them, since what is not written yet holds the job's old pages in memory.
 const NICE: i32 = 5;
 
-/// Starts to write on that disk; the outcome comes back as a request. What checkpoints from `reuse_from` on have stored
-/// beside it is not stored again. `watch`: of the snapshot's snapshot processes; `pace`: what is reported. The job: its
-/// folder, and its name in spans.
+/// Starts to write; the outcome comes back as a request. What checkpoints from `reuse_from` on have stored is not
+/// stored again. `watch`: of the snapshot's snapshot processes; `pace`: what is reported. The job: its folder, and its name in spans.
 ///
 /// # Errors
 /// No threads.
@@ -42,7 +41,8 @@ pub fn start(
     data: SnapshotData,
     (mut watch, mut pace): (MemoryWatch, Pace),
     (job_dir, job): (PathBuf, String),
-    (number, reuse_from, disk): (u64, u64, Arc<dyn Disk>),
+    number: u64,
+    reuse_from: u64,
     requests: Requests,
     events: Arc<Events>,
 ) -> std::io::Result<()> {
@@ -59,7 +59,6 @@ pub fn start(
         let options = WriterOptions {
             on_thread_start: Some(Arc::new(|| be_nice(NICE))),
             reuse_from: Some(reuse_from),
-            disk,
             ..WriterOptions::default()
         };
         let outcome = write_image(data, &job_dir, number, &options, &counter)

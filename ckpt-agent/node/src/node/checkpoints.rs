@@ -26,11 +26,6 @@ impl Node {
         let voice = &mut self.voice;
         let passed_on = Action::Command(key.clone(), command.clone());
         match command {
-            AgentCommand::Freeze { checkpoint } => {
-                let partners = instance.partners_but(&self.own.name);
-                voice.act(Action::FindRoom { key: key.clone(), checkpoint, partners });
-                voice.act(passed_on);
-            }
             AgentCommand::Quiesce { checkpoint } => instance.pause_relays(voice, checkpoint),
             AgentCommand::Commit { checkpoint, record } => {
                 voice.act(passed_on);
@@ -141,15 +136,10 @@ impl Instance {
             checkpoint,
             summary,
             user: record.user.clone(),
-            partners: self.partners_but(own),
+            partners: record.partners.iter().filter(|node| *node != own).cloned().collect(),
             copies: record.settings.copies.saturating_sub(1) as usize,
             callers: !record.settings.fallback,
         })));
-    }
-
-    /// Nodes that may have its images. `own` is this node.
-    fn partners_but(&self, own: &NodeName) -> Vec<NodeName> {
-        self.record.partners.iter().filter(|node| *node != own).cloned().collect()
     }
 
     pub fn copied(&mut self, voice: &mut Voice, copied: Copied) {

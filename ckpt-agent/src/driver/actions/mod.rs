@@ -309,9 +309,6 @@ impl Driver {
             Action::WatchRest(key) => self.watch_rest(&key),
 
             Action::ReadEfforts(key) => self.read_efforts(&key),
-            Action::FindRoom { key, checkpoint, partners } => {
-                self.find_room(&key, checkpoint, partners);
-            }
             Action::CopyImage(copy) => self.copy_image(*copy),
             Action::StopCopying(key) => self.stop_copying(&key),
             Action::MarkCopies { key, record, holders } => self.mark_copies(key, *record, holders),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use ckpt_node::Record;
 use protocol::cluster::agent::RelaySide;
@@ -12,11 +11,9 @@ use tokio::task::{AbortHandle, JoinHandle};
 use super::shell_end::ShellEnd;
 use crate::driver::absent::Absent;
 use crate::driver::console::ConsoleHandle;
-use crate::driver::copies::Away;
 use crate::driver::folders::RECORD;
 use crate::driver::instance::{Instance, Started};
 use crate::driver::relay::RelayHandle;
-use crate::driver::shortage::Shortage;
 
 /// Name of the init's socket.
 pub const SOCKET: &str = "init.sock";
@@ -45,10 +42,6 @@ pub struct Served {
     pub rest: Option<Watch>,
     /// What its processes had done when it went on after a checkpoint.
     pub efforts: Option<JoinHandle<Efforts>>,
-    /// Whether there is room for its images.
-    pub shortage: Shortage,
-    /// The image that goes elsewhere while it is written.
-    pub away: Option<Arc<Away>>,
     /// Copies its image.
     pub copying: Option<AbortHandle>,
 }
@@ -79,8 +72,6 @@ impl Served {
             absent: Absent::default(),
             rest: None,
             efforts: None,
-            shortage: Shortage::default(),
-            away: None,
             copying: None,
         }
     }

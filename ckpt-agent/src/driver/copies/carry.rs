@@ -127,7 +127,11 @@ pub async fn pull(
         if offset != at || end > length || body.is_empty() {
             return Err(CopyError::OutOfPlace(path));
         }
-        write(&file, &path, offset, body).await?;
+        let (written, of) = (file.clone(), path.clone());
+        task::blocking(move || {
+            written.write_all_at(&body, offset).map_err(CopyError::file("write", of))
+        })
+        .await?;
         if end == length {
             expected.remove(&path);
         } else {
@@ -140,20 +144,7 @@ pub async fn pull(
     make_durable(folder, lacking.to_vec()).await
 }
 
-/// Writes a piece of a file that comes.
-pub async fn write(
-    file: &Arc<File>,
-    path: &str,
-    offset: u64,
-    body: Vec<u8>,
-) -> Result<(), CopyError> {
-    let (file, path) = (Arc::clone(file), path.to_owned());
-    task::blocking(move || file.write_all_at(&body, offset).map_err(CopyError::file("write", path)))
-        .await
-}
-
-/// Makes a file that comes, in a folder that has the folders of its path.
-pub async fn create(folder: &Path, path: &str) -> Result<Arc<File>, CopyError> {
+async fn create(folder: &Path, path: &str) -> Result<Arc<File>, CopyError> {
     let place = folder.join(path);
     let made = move || {
         let mut options = File::options();
@@ -163,8 +154,7 @@ pub async fn create(folder: &Path, path: &str) -> Result<Arc<File>, CopyError> {
     task::blocking(made).await.map(Arc::new)
 }
 
-/// Makes files durable that have come, and checks what their names and lengths tell.
-pub async fn make_durable(folder: &Path, files: Vec<ImageFile>) -> Result<(), CopyError> {
+async fn make_durable(folder: &Path, files: Vec<ImageFile>) -> Result<(), CopyError> {
     let folder = folder.to_owned();
     task::blocking(move || {
         let failed = CopyError::files("make a copy durable");

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use ckpt_store::ChunkHash;
 use protocol::agent::CheckpointNumber;
 use protocol::task;
 
@@ -27,15 +26,10 @@ pub fn digest(folder: &Path, checkpoint: CheckpointNumber) -> Result<String, Cop
         }
         _ => {}
     }
-    Ok(digest_of(checkpoint, index, &list))
-}
-
-/// The same of an image with an index of that hash, and that list of the job's files.
-pub fn digest_of(checkpoint: CheckpointNumber, index: ChunkHash, list: &[u8]) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(format!("ckptd image {checkpoint} {index}\n").as_bytes());
-    hasher.update(list);
-    hasher.finalize().to_hex().to_string()
+    hasher.update(&list);
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 /// Whether an image is the committed one. `committed`: its digest by the coordinator's log; empty: of an image of before.

@@ -40,9 +40,6 @@ pub enum CopyError {
     /// The command that an image was passed on to is gone.
     #[error("the command has gone")]
     CommandGone,
-    /// No partner takes an image for which there is no room here.
-    #[error("{}", if .0.is_empty() { "there is no other machine for it" } else { .0.as_str() })]
-    NobodyTakes(String),
     /// The image, or what has come of it, is damaged.
     #[error(transparent)]
     Damage(#[from] Damage),

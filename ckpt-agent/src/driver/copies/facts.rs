@@ -14,8 +14,6 @@ use ckpt_engine::dump::process_file;
 use ckpt_engine::graph::{Backing, Graph, MappedFile, ProcessImage, ProcessState, offer};
 use ckpt_engine::objects::{Object, Regular};
 use ckpt_engine::split::{Holdings, units};
-use ckpt_store::Damage;
-use serde::de::DeserializeOwned;
 
 /// Folders whose files are part of the system: every machine that can run the job has them, and a restore
 /// checks that they are the same.
@@ -45,11 +43,8 @@ pub fn facts(
     user: Option<&User>,
     callers: bool,
 ) -> Result<ImageFacts, CopyError> {
-    facts_with(&OnDisk { folder, checkpoint }, callers, |named| {
-        let left = stash(folder, checkpoint, named, user)?;
-        // With the list that has just been written.
-        Ok((left, digest(folder, checkpoint)?))
-    })
+    let stashed = |named: &BTreeSet<Named>| stash(folder, checkpoint, named, user);
+    facts_with(folder, checkpoint, callers, stashed)
 }
 
 /// Facts of an image that came from elsewhere, with the job's files beside it.
@@ -61,47 +56,22 @@ pub fn facts_of_complete(
     checkpoint: CheckpointNumber,
     callers: bool,
 ) -> Result<ImageFacts, CopyError> {
-    let complete = OnDisk { folder, checkpoint };
-    facts_with(&complete, callers, |_| Ok((Vec::new(), digest(folder, checkpoint)?)))
+    facts_with(folder, checkpoint, callers, |_| Ok(Vec::new()))
 }
 
-/// An image's index.
-pub trait Index {
-    /// What an index file says.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, Damage>;
-}
-
-struct OnDisk<'a> {
-    folder: &'a Path,
+fn facts_with(
+    folder: &Path,
     checkpoint: CheckpointNumber,
-}
-
-impl Index for OnDisk<'_> {
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, Damage> {
-        ckpt_store::read_index(self.folder, self.checkpoint, name)
-    }
-}
-
-/// Facts of an image with that index. `stash` puts the job's files beside it: lines about those that can't travel, and the
-/// image's digest.
-///
-/// # Errors
-/// See [`CopyError`].
-pub fn facts_with(
-    index: &impl Index,
     callers: bool,
-    stash: impl FnOnce(&BTreeSet<Named>) -> Result<(Vec<String>, String), CopyError>,
+    stash: impl FnOnce(&BTreeSet<Named>) -> Result<Vec<String>, CopyError>,
 ) -> Result<ImageFacts, CopyError> {
-    let graph: Graph = index.read("graph.json")?;
+    let graph: Graph = ckpt_store::read_index(folder, checkpoint, "graph.json")?;
     let mut images = BTreeMap::new();
     for node in graph.processes.iter().filter(|node| node.state == ProcessState::Alive) {
-        let image: ProcessImage = index.read(&process_file(node.pid))?;
+        let name = process_file(node.pid);
+        let image: ProcessImage = ckpt_store::read_index(folder, checkpoint, &name)?;
         images.insert(node.pid, image);
     }
-    let (at_stake, digest) = stash(&named_files(&graph, images.values()))?;
     let processes: Vec<ProcessFacts> = graph
         .processes
         .iter()
@@ -136,8 +106,9 @@ pub fn facts_with(
                 .max()
                 .unwrap_or(0),
         },
-        at_stake,
-        digest,
+        at_stake: stash(&named_files(&graph, images.values()))?,
+        // With the list that has just been written.
+        digest: digest(folder, checkpoint)?,
         efforts: None,
     })
 }

@@ -14,7 +14,7 @@ use crate::driver::folders::Folders;
 use ckpt_store::PackId;
 
 /// The most files of an image.
-pub(super) const MOST_FILES: usize = 100_000;
+const MOST_FILES: usize = 100_000;
 /// The commit mark's name.
 const MARK: &str = "COMMITTED";
 
@@ -70,8 +70,7 @@ pub fn check(
     Ok(())
 }
 
-/// Whether a path is that of a pack.
-pub(super) fn is_pack(path: &str) -> bool {
+fn is_pack(path: &str) -> bool {
     pack_id(path).is_some()
 }
 

@@ -9,9 +9,7 @@
 //! ```
 
 mod arrival;
-mod away;
 mod carry;
-mod coming;
 mod digest;
 mod error;
 mod facts;
@@ -42,8 +40,6 @@ use self::harm::harm_of;
 use super::link::PeerLink;
 use super::peers::Peers;
 
-pub use away::{Away, AwayDisk, Way};
-pub use coming::take_stream;
 pub use digest::{digest, must_be, reject};
 pub use error::CopyError;
 pub use facts::facts;

@@ -8,14 +8,12 @@
 //! Where the job has a key, contents and list are encrypted. HASH is that of what is stored, and the list tells hashes and
 //! lengths in clear: so whoever holds an image without the key can check it.
 
-mod contents;
 mod lists;
-mod sent;
 
 use ckpt_engine::sys::standing::acts_for_all;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -30,11 +28,9 @@ use ckpt_engine::job_init::OwnFile as Misplaced;
 use ckpt_engine::sys::file_user::FileUser;
 use ckpt_engine::sys::stat::modified_ns_of;
 use ckpt_store::ImageKey;
-use contents::{Contents, Here, copy, from_sibling};
-use lists::{OwnFile, list_of, newest_list, read_contents, read_list, text_of};
+use lists::{OwnFile, Sealed, list_of, newest_list, read_contents, read_list};
 
 pub use lists::{LONGEST_LIST, checkpoints};
-pub use sent::{Content, stash_at};
 
 /// Name of the list in a checkpoint's folder.
 pub const LIST: &str = "FILES";
@@ -99,16 +95,25 @@ pub fn stash(
     prune(folder);
     let store = folder.join(FOLDER);
     make_folder(&store).map_err(CopyError::file("create", &store))?;
-    let (files, left) = keep_all(&mut Here::new(&store), named, &before, user, content_key);
+    let (mut files, mut left) = (Vec::<OwnFile>::new(), Vec::new());
+    for file in named {
+        if files.iter().any(|known| known.path == file.path) {
+            continue;
+        }
+        match keep_one(&store, file, &before, user, content_key) {
+            Ok(kept) => files.push(kept),
+            Err(reason) => left.push(format!("{} is not in the image: {reason}", file.path)),
+        }
+    }
     let json = list_of(files, checkpoint, key.as_ref())?;
-    let text = text_of(&json);
     let write = || -> io::Result<()> {
         File::open(&store)?.sync_all()?;
+        let hash = blake3::hash(&json).to_hex();
         let folder = folder.join("checkpoints").join(checkpoint.to_string());
         let draft = folder.join(".FILES.draft");
         let mut file =
             File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-        file.write_all(&text)?;
+        file.write_all(&[hash.as_bytes(), b"\n", &json].concat())?;
         file.sync_all()?;
         fs::rename(&draft, folder.join(LIST))?;
         File::open(folder)?.sync_all()
@@ -121,38 +126,19 @@ fn make_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Which of these files are kept, and, a line each, why others are not.
-fn keep_all(
-    contents: &mut dyn Contents,
-    named: &BTreeSet<Named>,
-    before: &[OwnFile],
-    user: Option<&User>,
-    key: Option<&ImageKey>,
-) -> (Vec<OwnFile>, Vec<String>) {
-    let (mut files, mut left) = (Vec::<OwnFile>::new(), Vec::new());
-    for file in named {
-        if files.iter().any(|known| known.path == file.path) {
-            continue;
-        }
-        match keep_one(contents, file, before, user, key) {
-            Ok(kept) => files.push(kept),
-            Err(reason) => left.push(format!("{} is not in the image: {reason}", file.path)),
-        }
-    }
-    (files, left)
-}
-
 fn keep_one(
-    contents: &mut dyn Contents,
+    store: &Path,
     named: &Named,
     before: &[OwnFile],
     user: Option<&User>,
     key: Option<&ImageKey>,
 ) -> Result<OwnFile, Left> {
     let known = before.iter().find(|known| known.path == named.path);
-    let known = known.filter(|known| contents.has(&known.hash));
-    let same =
-        |known: &&OwnFile| known.size == named.size && known.modified_ns == named.modified_ns;
+    let same = |known: &&OwnFile| {
+        known.size == named.size
+            && known.modified_ns == named.modified_ns
+            && store.join(&known.hash).exists()
+    };
     let path = named.path.clone();
     let opened = as_user(user, move || {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
@@ -166,8 +152,8 @@ fn keep_one(
             return match key {
                 // What was kept in clear is to be so no more.
                 Some(_) if known.sealed.is_none() => {
-                    let content = contents.open(&known.hash)?;
-                    let (hash, sealed) = contents.take_in(content, known.size, key)?;
+                    let content = File::open(store.join(&known.hash))?;
+                    let (hash, sealed) = take_in(store, content, known.size, key)?;
                     Ok(OwnFile { hash, sealed, ..known.clone() })
                 }
                 _ => Ok(known.clone()),
@@ -199,7 +185,7 @@ fn keep_one(
     let (hash, sealed) = match known.filter(unchanged).filter(|_| modified_ns == named.modified_ns)
     {
         Some(known) => (known.hash.clone(), known.sealed.clone()),
-        None => contents.take_in(file, named.size, key)?,
+        None => take_in(store, file, named.size, key)?,
     };
     Ok(OwnFile {
         path: named.path.clone(),
@@ -213,6 +199,107 @@ fn keep_one(
         inode: found.ino(),
         sealed,
     })
+}
+
+/// Copies so many bytes into the store; the hash of what is stored.
+fn take_in(
+    store: &Path,
+    file: File,
+    size: u64,
+    key: Option<&ImageKey>,
+) -> io::Result<(String, Option<Sealed>)> {
+    let draft = store.join(".draft");
+    let to = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    let (hash, length, sealed) = match key {
+        None => {
+            let (hash, length) = copy(file.take(size), &to)?;
+            (hash, length, None)
+        }
+        Some(key) => match encrypt(&file, size, &to, key) {
+            Ok((hash, sealed)) => (hash, size, Some(sealed)),
+            Err(error) => {
+                // Encrypted with a key that is that of another content, if this one has changed.
+                fs::remove_file(&draft)?;
+                return Err(error);
+            }
+        },
+    };
+    if length != size {
+        return Err(io::Error::other("it became shorter"));
+    }
+    let place = store.join(&hash);
+    if place.exists() || from_sibling(store, &hash) {
+        fs::remove_file(&draft)?;
+    } else {
+        to.sync_all()?;
+        fs::rename(&draft, place)?;
+    }
+    Ok((hash, sealed))
+}
+
+/// Encrypts so many bytes of a file; the hash of what is stored.
+fn encrypt(mut file: &File, size: u64, to: &File, key: &ImageKey) -> io::Result<(String, Sealed)> {
+    let name = key.content_name(file.take(size))?;
+    file.rewind()?;
+    let mut hashed = Hashed::new(to);
+    key.seal_content(&name, file.take(size), &mut hashed)?;
+    let (hash, stored) = hashed.told();
+    if stored != ImageKey::sealed_length(size) {
+        return Err(io::Error::other("it became shorter"));
+    }
+    Ok((hash, Sealed { name, stored }))
+}
+
+/// Hashes and counts what is written.
+struct Hashed<'a> {
+    to: &'a File,
+    hasher: blake3::Hasher,
+    length: u64,
+}
+
+impl<'a> Hashed<'a> {
+    fn new(to: &'a File) -> Self {
+        Self { to, hasher: blake3::Hasher::new(), length: 0 }
+    }
+
+    /// The hash and the length of all that was written.
+    fn told(self) -> (String, u64) {
+        (self.hasher.finalize().to_hex().to_string(), self.length)
+    }
+}
+
+impl Write for Hashed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.to.write(bytes)?;
+        self.hasher.update(&bytes[..count]);
+        self.length += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Copies everything; its hash and length.
+fn copy(mut from: impl Read, to: &File) -> io::Result<(String, u64)> {
+    let mut hashed = Hashed::new(to);
+    let mut buffer = vec![0; PIECE];
+    loop {
+        match from.read(&mut buffer)? {
+            0 => return Ok(hashed.told()),
+            read => hashed.write_all(&buffer[..read])?,
+        }
+    }
+}
+
+/// Another instance of the job may have the same content: a link costs nothing. Whether it has.
+fn from_sibling(store: &Path, hash: &str) -> bool {
+    let Some(instances) = store.parent().and_then(Path::parent) else { return false };
+    let Ok(listing) = fs::read_dir(instances) else { return false };
+    let places = listing.flatten().map(|entry| entry.path().join(FOLDER).join(hash));
+    let mut others = places.filter(|place| place.is_file());
+    others.any(|place| fs::hard_link(place, store.join(hash)).is_ok())
 }
 
 /// Whether a content is here, or was in another instance of the job.

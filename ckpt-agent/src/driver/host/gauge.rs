@@ -138,12 +138,6 @@ impl Gauge {
         *lock(&self.shared.reading)
     }
 
-    /// Room on the disk on which images are kept, as it was found last.
-    #[must_use]
-    pub fn room(&self) -> Option<Room> {
-        lock(&self.shared.reading).room
-    }
-
     /// How the processes of an instance wait, by its init, as [`protocol::cluster::image::Efforts`] tells it.
     #[must_use]
     pub fn idle_permille(&self, init: i32) -> Option<u32> {

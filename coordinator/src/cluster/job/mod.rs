@@ -117,10 +117,8 @@ pub(super) struct Job {
     pub(super) ahead: Option<Ahead>,
     /// When it may be parked once more, after an attempt that may have failed.
     pub(super) park_again: Option<u64>,
-    /// What it was to be parked for last, where nodes were drained or had full disks: that may be over before its commit.
+    /// What it was to be parked for last, where nodes were drained: they may be let off before its commit.
     pub(super) drained_for: Option<Cause>,
-    /// Before that time it is not parked once more for machines with full disks.
-    pub(super) full_again: u64,
     /// Why it could not be made without nodes that are about to go.
     pub(super) stuck: Option<String>,
     /// Rehearsals of its restart that nobody asked for but its settings.
@@ -144,7 +142,6 @@ impl Job {
             ahead: None,
             park_again: None,
             drained_for: None,
-            full_again: 0,
             stuck: None,
             rehearsed: Rehearsed::default(),
             tickets: Tickets::default(),

@@ -304,8 +304,7 @@ impl Job {
         // Only of a job that runs images are taken; an agent's word for it is not believed.
         let State::Running(running) = &mut self.state else { return };
         let node = found.record.node.clone();
-        // Where the machine's own disk is full, a partner alone has it.
-        if holders.is_empty() {
+        if !holders.contains(&node) {
             holders.push(node.clone());
         }
         holders.retain(|holder| !shared.members.is_gone(holder));
@@ -320,32 +319,17 @@ impl Job {
         running.images.insert(instance, (checkpoint, image));
     }
 
-    /// A node is gone: a copy of an image that is being written does not count there. Where it was the only one, since the
-    /// disk of the machine itself is full, the checkpoint comes to nothing.
-    pub(in crate::cluster) fn holder_gone(
-        &mut self,
-        now: Now,
-        shared: &mut Shared,
-        node: &NodeName,
-    ) {
+    /// A node is gone: a copy of an image that is being written does not count there.
+    pub(in crate::cluster) fn holder_gone(&mut self, node: &NodeName) {
         // Only a job that runs has a checkpoint in flight.
         let State::Running(running) = &mut self.state else { return };
         let Running { machine, images, .. } = running.as_mut();
-        let mut lost = None;
         for (instance, (checkpoint, image)) in images {
             if image.node != *node && image.holders.contains(node) {
                 image.holders.retain(|holder| holder != node);
                 let copies = u32::try_from(image.holders.len()).unwrap_or(u32::MAX);
                 machine.copied(*instance, *checkpoint, copies);
-                if copies == 0 {
-                    lost = Some(*checkpoint);
-                }
             }
-        }
-        if let Some(checkpoint) = lost {
-            let reason = format!("{node} alone had an image, and is gone");
-            let actions = machine.image_lost(now, checkpoint, reason);
-            self.obey(now, shared, actions);
         }
     }
 

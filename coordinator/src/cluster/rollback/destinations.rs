@@ -2,13 +2,13 @@
 
 use super::departed::{self, Departing};
 use super::plan;
-use crate::cluster::entry::{ImageRecord, Origin};
+use crate::cluster::entry::Origin;
 use crate::cluster::job::Job;
 use crate::cluster::shared::Shared;
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::settings::Daemons;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 impl Job {
     /// Which image would be needed on which machine, if the job were moved from its newest checkpoint now. None: there
@@ -26,8 +26,7 @@ impl Job {
         };
         let busy = shared.busy(Some(&self.ledger.id));
         let on = images.values().map(|image| image.node.clone()).collect();
-        let mut offered = plan::machines(&self.ledger, members, &busy, &BTreeSet::new(), &on);
-        offered.machines.retain(|machine| self.takes_images(shared, images, &machine.name));
+        let offered = plan::machines(&self.ledger, members, &busy, &BTreeSet::new(), &on);
         let parts =
             plan::parts(&self.ledger, images, &offered.machines, &departing, takers).ok()?;
         let places = parts.instances.into_values().filter_map(|record| match record.origin {
@@ -35,19 +34,5 @@ impl Job {
             Origin::Run | Origin::Shell { .. } => None,
         });
         Some(places.collect())
-    }
-
-    /// Whether images could come to a machine: not to one with a full disk. What is there already may stay, and where the
-    /// user wants something there it is tried.
-    pub(in crate::cluster) fn takes_images(
-        &self,
-        shared: &Shared,
-        images: &BTreeMap<InstanceId, ImageRecord>,
-        node: &NodeName,
-    ) -> bool {
-        let has_own =
-            || images.values().any(|image| image.node == *node && image.holders.contains(node));
-        let is_pinned = || self.ledger.settings().place.contains_key(node);
-        !shared.members.is_full(node) || has_own() || is_pinned()
     }
 }

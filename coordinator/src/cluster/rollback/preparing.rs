@@ -82,17 +82,13 @@ impl Job {
     ) -> Result<Parts, NoMachine> {
         let busy = shared.busy(None);
         let on = images.values().map(|image| image.node.clone()).collect();
-        let plan::Offered { machines, mut waiting } =
+        let plan::Offered { mut machines, mut waiting } =
             plan::machines(&self.ledger, &shared.members, &busy, avoid, &on);
-        let (mut machines, mut full): (Vec<_>, Vec<_>) = machines
-            .into_iter()
-            .partition(|machine| self.takes_images(shared, images, &machine.name));
         let takers = self.ledger.cause.takers().into_iter().collect();
         loop {
             match plan::parts(&self.ledger, images, &machines, departing, &takers) {
                 // None of the others will do.
                 Err(_) if !waiting.is_empty() => machines.append(&mut waiting),
-                Err(_) if !full.is_empty() => machines.append(&mut full),
                 Err(error) if departed::is_daemons_only(error.instance, images) => {
                     if let Some(image) = images.get(&error.instance) {
                         departing.take_whole(error.instance, image);

@@ -24,9 +24,7 @@ pub(super) fn goes_on(ledger: &Ledger, now: Now, record: &RollbackRecord) -> Str
     };
     let why = match (record.reason.as_str(), &record.node, &ledger.cause) {
         ("lost", Some(node), _) => format!(": {node} is gone"),
-        ("leave" | "drain" | "full" | "join" | "speed", Some(_), _) => {
-            format!(": {}", moved_for(record))
-        }
+        ("leave" | "drain" | "join" | "speed", Some(_), _) => format!(": {}", moved_for(record)),
         (_, _, Cause::Broken { node, reason }) => format!(": {node}: {reason}"),
         (_, _, Cause::Address { node, address }) => {
             format!(": {node} has another address, {address}")
@@ -51,8 +49,6 @@ pub(in crate::cluster) fn moved_for(record: &RollbackRecord) -> String {
     let one = nodes.len() == 1;
     let Some(expected) = &record.expected else {
         return match record.reason.as_str() {
-            "full" if one => format!("the disk of {names} stays full"),
-            "full" => format!("the disks of {names} stay full"),
             "drain" => format!("{names} {} drained", if one { "is" } else { "are" }),
             _ => format!("{names} {}", if one { "leaves" } else { "leave" }),
         };

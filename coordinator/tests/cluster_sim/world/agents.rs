@@ -228,7 +228,7 @@ impl World {
                 }
             }
 
-            Action::ReadEfforts(..) | Action::FindRoom { .. } => {}
+            Action::ReadEfforts(..) => {}
             Action::CopyImage(copy) => {
                 self.agent(node).copying.insert(copy.key.clone());
                 self.beside(node, Task::Copy(copy));

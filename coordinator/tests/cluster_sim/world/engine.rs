@@ -146,14 +146,11 @@ impl World {
     }
 
     fn copy_image(&mut self, node: usize, copy: CopyImage) {
-        if !self.agent(node).copying.remove(&copy.key) {
+        let CopyImage { key, checkpoint, summary, partners, copies, .. } = copy;
+        if !self.agent(node).copying.remove(&key) {
             return;
         }
-        let name = (copy.key.job.clone(), copy.key.instance, copy.checkpoint);
-        if self.random.chance(100) {
-            return self.send_away(node, copy);
-        }
-        let CopyImage { key, checkpoint, summary, partners, copies, .. } = copy;
+        let name = (key.job.clone(), key.instance, checkpoint);
         let image = self.nodes[node].disk.get(&name).cloned();
         let facts = image.as_ref().map(|image| image.facts.clone());
         let mut holders = vec![self.nodes[node].name.clone()];
@@ -168,25 +165,6 @@ impl World {
             }
         }
         let facts = facts.ok_or_else(|| "its image is not here".to_owned());
-        let copied = Copied { key, checkpoint, summary, facts, holders, warnings: Vec::new() };
-        self.step(node, Event::Copied(Box::new(copied)));
-    }
-
-    /// The disk was full: the image was written at a partner, and nothing of it is here.
-    fn send_away(&mut self, node: usize, copy: CopyImage) {
-        let CopyImage { key, checkpoint, summary, partners, .. } = copy;
-        let name = (key.job.clone(), key.instance, checkpoint);
-        let image = self.nodes[node].disk.remove(&name);
-        let indexed = partners.into_iter().map(|partner| (self.index(&partner), partner));
-        let taker = indexed.into_iter().find(|(to, _)| self.reaches(node, *to));
-        let (facts, holders) = match (image, taker) {
-            (Some(image), Some((to, partner))) => {
-                let facts = image.facts.clone();
-                self.nodes[to].disk.insert(name, Image { waits: true, ..image });
-                (Ok(facts), vec![partner])
-            }
-            _ => (Err("nobody takes its image".to_owned()), Vec::new()),
-        };
         let copied = Copied { key, checkpoint, summary, facts, holders, warnings: Vec::new() };
         self.step(node, Event::Copied(Box::new(copied)));
     }

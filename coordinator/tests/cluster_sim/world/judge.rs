@@ -84,11 +84,10 @@ impl World {
                 // One cut through all of them.
                 let counters: BTreeSet<u64> = images
                     .iter()
-                    .filter_map(|(instance, image)| {
+                    .map(|(instance, image)| {
                         let name = (record.job.clone(), *instance, record.checkpoint);
-                        // Whose own disk was full has none, and the only holder may have gone just now.
-                        let node = &self.nodes[self.index(image.holders.first()?)];
-                        Some(node.disk[&name].state.counter)
+                        let node = &self.nodes[self.index(&image.node)];
+                        node.disk[&name].state.counter
                     })
                     .collect();
                 assert!(counters.len() <= 1, "no consistent cut: {counters:?}");

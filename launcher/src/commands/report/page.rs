@@ -113,7 +113,6 @@ fn told(rollback: &Value) -> String {
         "lost" => format!("{node} was lost"),
         "leave" => format!("{node} left as announced"),
         "drain" => format!("{node} was drained"),
-        "full" => format!("the disk of {node} stayed full"),
         "join" => format!("{node} joined and took a share"),
         "speed" => "shares were adapted to the nodes' speeds".to_owned(),
         "broken" => "a part of the job was broken".to_owned(),

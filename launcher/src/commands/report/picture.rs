@@ -163,7 +163,6 @@ fn in_short(rollback: &Value) -> String {
         "lost" => format!("{node} lost"),
         "leave" => format!("{node} leaves"),
         "drain" => format!("{node} drained"),
-        "full" => format!("{node} full"),
         "join" => format!("{node} joins"),
         _ => format!("{reason}, {node}"),
     }

@@ -35,7 +35,6 @@ use crate::session::reports::Events;
 use crate::session::types::{RestoreOrder, Started, TakenOver};
 use crate::session::{Answer, Request, Requests, SessionError, previous, taking_over, temporary};
 use crate::tracking::Tracking;
-use ckpt_store::{Disk, RealDisk};
 
 /// How often threads that would not stop are looked at.
 const SETTLE_STEP: Duration = Duration::from_millis(5);
@@ -60,8 +59,6 @@ pub struct Tracer {
     pub relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
     /// Addresses of the machines that the job may run on; empty: not known.
     pub machines: BTreeSet<IpAddr>,
-    /// Where images are written.
-    pub disk: Arc<dyn Disk>,
     /// What has moved in the job.
     addresses: AddressMap,
     /// Those who wait for what the init holds to run.
@@ -95,7 +92,6 @@ impl Tracer {
             said: BTreeSet::new(),
             relay_states: Vec::new(),
             machines: BTreeSet::new(),
-            disk: Arc::new(RealDisk),
             addresses: AddressMap::default(),
             going: Vec::new(),
             copying: Copying::default(),

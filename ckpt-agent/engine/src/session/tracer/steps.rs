@@ -276,8 +276,7 @@ impl Tracer {
         let own = *self.first_written.get_or_insert(number);
         let events = self.events.clone();
         let job = (job_dir, self.name.clone());
-        let place = (number, own, self.disk.clone());
-        writer::start(data, (watch, pace), job, place, requests, events)
+        writer::start(data, (watch, pace), job, number, own, requests, events)
             .map_err(|error| EngineError::system("start", "the writer", error))
     }
 

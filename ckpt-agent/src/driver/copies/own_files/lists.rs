@@ -99,11 +99,6 @@ pub(super) fn list_of(
     serde_json::to_vec(&SealedList { format: SEALED_FORMAT, contents, list }).map_err(failed)
 }
 
-/// A list as it lies on the disk.
-pub(super) fn text_of(json: &[u8]) -> Vec<u8> {
-    [blake3::hash(json).to_hex().as_bytes(), b"\n", json].concat()
-}
-
 fn context(checkpoint: CheckpointNumber) -> String {
     format!("files {checkpoint}")
 }
