@@ -41,7 +41,7 @@ const DYING: Duration = Duration::from_millis(200);
 /// Lines kept for the next agent.
 const MOST_WARNINGS: usize = 100;
 /// How often the folder of an agent that has gone is looked for, once all is over.
-const LOOK_FOR_FOLDER: Duration = Duration::from_secs(30);
+const LOOK_FOR_FOLDER: Duration = Duration::from_secs(5);
 
 /// Why everything stands still.
 enum Hold {
@@ -158,13 +158,13 @@ impl InstanceInit {
         self.empty || (self.order.root_instance && self.ended.is_some())
     }
 
-    /// Whether nobody asks for what is over any more. Of a root instance an agent that comes again wants to know how it has
-    /// ended, as long as it has the folder of before.
+    /// Whether nobody asks for what is over any more. An agent that comes again wants to know how it has ended, as long as it
+    /// has the folder of before.
     fn is_forgotten(&self) -> Result<bool> {
         if !self.is_over() || self.agent.is_some() || !self.lease.is_over()? {
             return Ok(false);
         }
-        Ok(!self.order.root_instance || !self.order.socket.exists())
+        Ok(!self.order.socket.exists())
     }
 
     // --- what happens ---

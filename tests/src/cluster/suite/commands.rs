@@ -168,7 +168,7 @@ fn brief_jobs(stage: &Stage) -> Result<(), Failure> {
         let status = job.wait(JOB_LIMIT)?;
         check(status == 0, || job.output())?;
     }
-    // One more loses an agent before: what is left of it has nobody to wait for.
+    // One more loses an agent before, and its folder: what is left of it has nobody to wait for.
     let command = ["mpirun.openmpi", "-np", "2", "--map-by", "node", "sleep", "2"];
     let mut job = ckptd.run(0, "alone", &["--interval", "0"], &command)?;
     until("the job runs on node2", LIMIT, || {
@@ -177,6 +177,7 @@ fn brief_jobs(stage: &Stage) -> Result<(), Failure> {
     ckptd.kill_agent(2)?;
     let status = job.wait(JOB_LIMIT)?;
     check(status == 0, || job.output())?;
+    ckptd.node(2).must_run(&["sh", "-c", "rm -r /mnt/home/ckptd"])?;
     for number in [1, 2] {
         until("nothing is left of the jobs", LIMIT, || {
             let left = ckptd.node(number).run(&["pgrep", "-c", "^ckptd-init"], &[])?;
