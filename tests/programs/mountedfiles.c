@@ -35,9 +35,7 @@ int main(int argc, char **argv)
 	char bytes[16] = "";
 	struct stat found, there;
 	conform_start(argc, argv);
-	BUILD(mkdir(conform_path("mounted"), 0700));
-	become_inside(0, CLONE_NEWNS);
-	BUILD(mount("none", conform_path("mounted"), "tmpfs", 0, NULL));
+	mount_inside("mounted");
 	file = make("mounted/file", O_RDWR);
 	conform_write_all(file, "abcdefghij", 10);
 	BUILD(flock(file, LOCK_EX));

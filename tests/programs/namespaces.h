@@ -5,6 +5,7 @@
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 
 /* The kernel's name of a namespace of this process. */
@@ -37,6 +38,14 @@ static inline void become_inside(unsigned inside, int others)
 	write_text("/proc/self/gid_map", map);
 	EXPECT("user inside", getuid(), inside);
 	EXPECT("group inside", getgid(), inside);
+}
+
+/* Mounts a file system in memory in this folder, in namespaces of its own. */
+static inline void mount_inside(const char *folder)
+{
+	BUILD(mkdir(conform_path(folder), 0700));
+	become_inside(0, CLONE_NEWNS);
+	BUILD(mount("none", conform_path(folder), "tmpfs", 0, NULL));
 }
 
 /* Flags of the loopback device; `set`: makes it go up. */

@@ -13,8 +13,8 @@ use super::arch::{Architecture, Current};
 use super::doing::{self, Thing};
 use super::error::{EngineError, Refusal, Result};
 use super::proc::{
-    Members, children, is_io_worker, must_be_own, read_text, state, status_of, thread_numbers,
-    thread_state,
+    Members, children, innermost_number, is_io_worker, must_be_own, read_text, state, status_of,
+    thread_numbers, thread_state,
 };
 use super::sys::limits::Raised;
 use super::sys::schedule::{Ahead, Hurry};
@@ -529,9 +529,8 @@ pub fn refuse_traced(pid: i32) -> Result<()> {
         return Err(refusal);
     }
     let tracer = read_text(&format!("/proc/{}/comm", status.tracerpid)).ok().flatten();
-    let job_pid = status.nspid.as_ref().and_then(|all| all.last().copied()).unwrap_or(pid);
     Err(EngineError::RefusedProcess {
-        pid: job_pid,
+        pid: innermost_number(&status),
         comm: status.name,
         refusal: Refusal::new(
             format!(

@@ -1,6 +1,5 @@
 /* A file of a file system of a process's own, open nowhere but in a message that nobody has received. */
 #include "../namespaces.h"
-#include <sys/mount.h>
 
 static void send_file(int to, int file)
 {
@@ -19,9 +18,7 @@ int main(int argc, char **argv)
 {
 	int pair[2];
 	conform_start(argc, argv);
-	BUILD(mkdir(conform_path("mounted"), 0700));
-	become_inside(0, CLONE_NEWNS);
-	BUILD(mount("none", conform_path("mounted"), "tmpfs", 0, NULL));
+	mount_inside("mounted");
 	BUILD(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
 	int file = (int)BUILD(open(conform_path("mounted/file"), O_RDWR | O_CREAT, 0600));
 	send_file(pair[0], file);

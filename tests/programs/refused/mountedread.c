@@ -1,14 +1,11 @@
 /* A folder that is being read, in a file system in memory that a process has mounted for itself. */
 #include "../namespaces.h"
 #include <dirent.h>
-#include <sys/mount.h>
 
 int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
-	BUILD(mkdir(conform_path("mounted"), 0700));
-	become_inside(0, CLONE_NEWNS);
-	BUILD(mount("none", conform_path("mounted"), "tmpfs", 0, NULL));
+	mount_inside("mounted");
 	BUILD(mkdir(conform_path("mounted/folder"), 0700));
 	DIR *list = opendir(conform_path("mounted"));
 	BUILD(list && readdir(list) ? 0 : -1);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::proc::{children, status_of, thread_state};
+use super::super::proc::{children, innermost_number, status_of, thread_state};
 use super::super::sys::kcmp::{Resource, share};
 
 /// Whether a thread is in a wait that no stop ends, as in vfork (state D, proc_pid_stat(5)).
@@ -11,8 +11,9 @@ pub(super) fn waits_uninterruptibly(pid: i32, tid: i32) -> Result<bool> {
     Ok(thread_state(pid, tid)? == Some('D'))
 }
 
-/// The refusal of a thread that has not stopped within `limit`, or is not waited for, if it waits in vfork: it has a child in its memory, which runs
-/// on and may do so for ever. `None`: it waits for something else, or the kernel does not tell (kcmp(2)).
+/// The refusal of a thread that has not stopped within `limit`, or (zero) is not waited for, if it waits in vfork: it has a
+/// child in its memory, which runs on and may do so for ever. `None`: it waits for something else, or the kernel does not
+/// tell (kcmp(2)).
 pub(super) fn refusal(pid: i32, tid: i32, limit: Duration) -> Option<EngineError> {
     if !waits_uninterruptibly(pid, tid).ok()? {
         return None;
@@ -21,18 +22,17 @@ pub(super) fn refusal(pid: i32, tid: i32, limit: Duration) -> Option<EngineError
     let in_its_memory = |child: &i32| share(pid, *child, Resource::Memory) == Some(true);
     let child = status_of(children.into_iter().find(in_its_memory)?).ok()?;
     let parent = status_of(pid).ok()?;
-    let number = |numbers: &Option<Vec<i32>>| numbers.as_ref().and_then(|all| all.last().copied());
     let within = match limit.as_millis() {
         0 => "yet".to_owned(),
         limit => format!("within {limit} ms"),
     };
     let what = format!(
         "waits in vfork(2) for process {} ({}), which has neither executed a program nor ended {within}",
-        number(&child.nspid).unwrap_or(child.pid),
+        innermost_number(&child),
         child.name,
     );
     Some(EngineError::RefusedProcess {
-        pid: number(&parent.nspid).unwrap_or(pid),
+        pid: innermost_number(&parent),
         comm: parent.name,
         refusal: Refusal::new(
             what,

@@ -132,7 +132,7 @@ pub struct Dispatch {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
-fn is_zero(value: &u32) -> bool {
+pub(crate) fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 

@@ -23,6 +23,7 @@ mod timer;
 mod window;
 
 pub use area::{Advice, Area, Backing, MappedFile, Protection, Watched};
+pub(crate) use attributes::is_zero;
 pub use attributes::{Dispatch, MemoryPolicy, ProcessAttributes, Schedule, ThreadAttributes};
 pub use blob::{Blob, BlobId, Span};
 pub use extended::ExtendedAttribute;

@@ -158,13 +158,15 @@ impl InstanceInit {
         self.empty || (self.order.root_instance && self.ended.is_some())
     }
 
+    /// Whether all is over, and nobody has come for it as long as the lease was.
+    fn is_left(&self) -> Result<bool> {
+        Ok(self.agent.is_none() && self.is_over() && self.lease.is_over()?)
+    }
+
     /// Whether nobody asks for what is over any more. An agent that comes again wants to know how it has ended, as long as it
     /// has the folder of before.
     fn is_forgotten(&self) -> Result<bool> {
-        if !self.is_over() || self.agent.is_some() || !self.lease.is_over()? {
-            return Ok(false);
-        }
-        Ok(!self.order.socket.exists())
+        Ok(self.is_left()? && !self.order.socket.exists())
     }
 
     // --- what happens ---
@@ -182,14 +184,13 @@ impl InstanceInit {
             polled.push(PollFd::new(late.news().as_fd(), PollFlags::POLLIN));
             polled.len() - 1
         });
-        let awaits_lease = self.agent.is_none() && self.hold.is_none() && self.next_try.is_none();
-        let is_left = self.is_over() && self.lease.is_over()?;
-        if awaits_lease && !is_left {
+        let is_left = self.is_left()?;
+        if self.agent.is_none() && self.hold.is_none() && self.next_try.is_none() && !is_left {
             polled.push(PollFd::new(self.lease.timer(), PollFlags::POLLIN));
         }
         let limit = if lingering { Some(SETTLE_STEP) } else { None };
         let until_try = self.next_try.map(|at| at.saturating_duration_since(Instant::now()));
-        let until_look = (awaits_lease && is_left).then_some(LOOK_FOR_FOLDER);
+        let until_look = is_left.then_some(LOOK_FOR_FOLDER);
         let limit = [limit, until_try, until_look].into_iter().flatten().min();
         let limit = limit.map_or(PollTimeout::NONE, |limit| {
             // Rounded up: a limit of less than a millisecond must not become a busy loop.

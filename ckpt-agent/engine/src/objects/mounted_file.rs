@@ -8,9 +8,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::{Mode, fstat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::unistd::{Whence, lseek64};
 use serde::{Deserialize, Serialize};
 
-use super::super::error::{Refusal, Result};
+use super::super::error::{EngineError, Refusal, Result};
 use super::super::names;
 use super::super::sys::abi::{self, S_IFDIR, S_IFREG};
 use super::super::sys::stat::identity;
@@ -23,6 +24,21 @@ pub struct MountedFile {
     /// File offset in bytes.
     #[serde(default)]
     pub offset: u64,
+}
+
+impl MountedFile {
+    /// Puts the offset back, where there is one.
+    ///
+    /// # Errors
+    /// One that it does not take.
+    pub fn seek(&self, fd: &OwnedFd, flags: i32) -> Result<()> {
+        if flags & libc::O_PATH != 0 {
+            return Ok(());
+        }
+        let offset = i64::try_from(self.offset).unwrap_or(i64::MAX);
+        let sought = lseek64(fd, offset, Whence::SeekSet);
+        sought.map(drop).map_err(|errno| EngineError::system("lseek", "a file in memory", errno))
+    }
 }
 
 /// Opens a path below a root directory, which leads through no links: the kernel shows none in the paths of what is open. What

@@ -15,7 +15,7 @@ pub use members::{Members, Tree};
 pub use numa_maps::add_policies;
 pub use program::must_be_own;
 pub use root::{namespace_root, root_directory};
-pub use stat::{stat_of, status_of};
+pub use stat::{innermost_number, stat_of, status_of};
 pub use walk::{
     Threads, all_processes, ancestors, children, descendants, descriptor_numbers, inner_number,
     is_ended, is_ending, is_executing, is_io_worker, is_killed, job_number, name_of, namespaces_of,

@@ -35,3 +35,8 @@ pub fn stat_of(pid: i32) -> Result<Stat> {
 pub fn status_of(pid: i32) -> Result<Status> {
     Status::from_buf_read(text(pid, "status")?.as_bytes()).map_err(procfs_failed(pid))
 }
+
+/// The number of a process or thread in the innermost PID namespace that it is in; the machine's, where the kernel has none.
+pub fn innermost_number(status: &Status) -> i32 {
+    status.nspid.as_ref().and_then(|all| all.last().copied()).unwrap_or(status.pid)
+}

@@ -78,6 +78,24 @@ pub fn remove(instance: BorrowedFd<'_>, number: i32) -> nix::Result<()> {
     Errno::result(answer).map(drop)
 }
 
+/// Adds a watch with this number: whether it has got it, else it is gone again.
+///
+/// # Errors
+/// As inotify_add_watch(2).
+pub fn add_as(
+    instance: BorrowedFd<'_>,
+    path: impl AsRef<Path>,
+    mask: u32,
+    number: i32,
+) -> nix::Result<bool> {
+    ask_for_number(instance, number);
+    let got = add(instance, path, mask)?;
+    if got != number {
+        remove(instance, got)?;
+    }
+    Ok(got == number)
+}
+
 /// Opens what a file system knows by this handle, with O_PATH (open_by_handle_at(2)). `on`: anything in that file system.
 ///
 /// # Errors

@@ -1,7 +1,6 @@
 //! What Slurm's environment tells of where a command is called.
 
 use crate::failure::Failure;
-use std::path::PathBuf;
 
 /// How slurmstepd, the parent of a task, is titled where that task is the script of sbatch.
 const TITLE_OF_BATCH: &str = ".batch]";
@@ -46,11 +45,8 @@ fn tasks(
 
 /// The title of the process that has started this one.
 fn title_of_parent(pid: u32) -> Option<String> {
-    let of = |pid: &str, file: &str| std::fs::read(PathBuf::from("/proc").join(pid).join(file));
-    let status = of(&pid.to_string(), "status").ok()?;
-    let status = String::from_utf8_lossy(&status);
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim();
-    let title = of(parent, "cmdline").ok()?;
+    let parent = ckpt_engine::proc::parent(i32::try_from(pid).ok()?)?;
+    let title = std::fs::read(format!("/proc/{parent}/cmdline")).ok()?;
     Some(String::from_utf8_lossy(&title).trim_end_matches('\0').to_owned())
 }
 

@@ -83,11 +83,15 @@ impl Places {
         self.of.contains_key(&pid)
     }
 
+    /// A mount of a namespace of the job's own: the namespace, its mounts, and the place among these.
+    fn own_mount(&self, mount: i32) -> Option<(u32, &Mounts, usize)> {
+        let number = |own: &Mounts| own.all.iter().position(|one| one.id == mount);
+        self.own.iter().find_map(|(at, own)| Some((*at, own, number(own)?)))
+    }
+
     /// Where a file is that lies on a mount, under a path that the mount's namespace shows.
     pub(super) fn on_mount(&self, mount: i32, path: &str, file: Identity) -> Option<Place> {
-        let number = |mounts: &Mounts| mounts.all.iter().position(|one| one.id == mount);
-        let found = self.own.iter().find_map(|(at, own)| Some((*at, own, number(own)?)));
-        let Some((namespace, own, place)) = found else {
+        let Some((namespace, own, place)) = self.own_mount(mount) else {
             return (self.identity_of(path) == Some(file)).then(|| Place::in_job(path));
         };
         let there = self.candidates(own, place, path);
@@ -218,9 +222,7 @@ impl Places {
 
     /// A file of a file system in memory that a namespace has mounted for itself.
     fn in_memory(&self, mount: i32, path: &str) -> Option<Place> {
-        let number = |own: &Mounts| own.all.iter().position(|one| one.id == mount);
-        let (namespace, own, place) =
-            self.own.iter().find_map(|(at, own)| Some((*at, own, number(own)?)))?;
+        let (namespace, own, place) = self.own_mount(mount)?;
         let found = own.all.get(place)?;
         let is_of_job = self.home.all.iter().any(|one| one.device == found.device);
         let inside = Some(Inside { namespace, path: path.to_owned() });
@@ -275,11 +277,10 @@ impl Places {
 
     /// Where a file was that has lost its name.
     fn lost(&self, mount: i32, path: &str) -> Option<String> {
-        let number = |mounts: &Mounts| mounts.all.iter().position(|one| one.id == mount);
-        if number(&self.home).is_some() {
+        if self.home.all.iter().any(|one| one.id == mount) {
             return Some(path.to_owned());
         }
-        let (own, place) = self.own.values().find_map(|own| Some((own, number(own)?)))?;
+        let (_, own, place) = self.own_mount(mount)?;
         let folder = |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
         let there = self.candidates(own, place, path).into_iter();
         there.into_iter().find(|there| self.identity_of(&format!("{}/", folder(there))).is_some())

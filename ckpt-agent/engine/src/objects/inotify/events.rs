@@ -25,16 +25,11 @@ pub struct Event {
     /// What has happened: one of IN_*, and IN_ISDIR.
     pub mask: u32,
     /// What the two events of one renaming share, else 0.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::graph::is_zero")]
     pub cookie: u32,
     /// Of whom in a watched folder; empty: of what is watched itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
-fn is_zero(cookie: &u32) -> bool {
-    *cookie == 0
 }
 
 impl Event {

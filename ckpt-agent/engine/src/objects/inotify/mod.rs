@@ -10,13 +10,11 @@ mod queue;
 mod standins;
 mod unread;
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 use serde::{Deserialize, Serialize};
@@ -99,8 +97,6 @@ impl ObjectKind for Inotify {
         let (lines, gone): (Vec<_>, Vec<_>) =
             lines.into_iter().partition(|searched| held(searched).is_none());
         let paths = find::paths(&lines, probe.host_pid, context)?;
-        let inodes: HashMap<i32, &Searched> =
-            lines.iter().chain(&gone).map(|searched| (searched.number, searched)).collect();
         let mut watches: Vec<Watch> = gone
             .iter()
             .map(|searched| Watch {
@@ -130,8 +126,11 @@ impl ObjectKind for Inotify {
             _ => {
                 // A path may lead elsewhere by now: with the rights of the job alone.
                 let _acting = context.act_as_user()?;
-                let target = |watch: &Watch| target(watch, inodes[&watch.number], probe.host_pid);
-                let targets = watches.iter().map(target).collect::<Result<Vec<_>>>()?;
+                let mut searched: Vec<&Searched> = lines.iter().chain(&gone).collect();
+                searched.sort_by_key(|searched| searched.number);
+                let both = watches.iter().zip(searched);
+                let targets = both.map(|(watch, searched)| target(watch, searched, probe.host_pid));
+                let targets = targets.collect::<Result<Vec<_>>>()?;
                 Some(unread::take(probe, &watches, &targets)?)
             }
         };
@@ -278,19 +277,12 @@ fn unfit(error: std::io::Error) -> EngineError {
 }
 
 fn set(instance: BorrowedFd<'_>, target: BorrowedFd<'_>, watch: &Watch) -> Result<()> {
-    let failed = |call: &'static str| {
-        let path = watch.path.clone();
-        move |errno: Errno| EngineError::system(call, path, errno)
-    };
     let path = reopen::magic_link(target);
-    inotify::ask_for_number(instance, watch.number);
     for _ in 0..MOST_TRIES {
-        let number =
-            inotify::add(instance, &path, watch.mask).map_err(failed("inotify_add_watch"))?;
-        if number == watch.number {
+        let set = inotify::add_as(instance, &path, watch.mask, watch.number);
+        if set.map_err(|errno| EngineError::system("inotify_add_watch", &watch.path, errno))? {
             return Ok(());
         }
-        inotify::remove(instance, number).map_err(failed("inotify_rm_watch"))?;
     }
     Err(EngineError::Unfit {
         what: format!("watch {} of {} cannot have its number again", watch.number, watch.path),

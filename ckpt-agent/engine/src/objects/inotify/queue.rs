@@ -198,13 +198,9 @@ impl<'a> Fillers<'a> {
 
     /// One event: no two of the same follow each other, which the kernel would take for one.
     fn happen(&mut self) -> io::Result<()> {
-        self.opened = match self.opened.take() {
-            Some(file) => {
-                drop(file);
-                None
-            }
-            None => Some(File::open(&self.file)?),
-        };
+        if self.opened.take().is_none() {
+            self.opened = Some(File::open(&self.file)?);
+        }
         Ok(())
     }
 

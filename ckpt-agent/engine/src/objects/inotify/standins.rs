@@ -265,14 +265,10 @@ pub(super) fn watch(
     mask: u32,
     number: i32,
 ) -> io::Result<()> {
-    inotify::ask_for_number(instance, number);
     // A link of that name would be followed; there are none here.
-    match inotify::add(instance, path, mask)? {
-        got if got == number => Ok(()),
-        other => {
-            inotify::remove(instance, other)?;
-            Err(Errno::EBUSY.into())
-        }
+    match inotify::add_as(instance, path, mask, number)? {
+        true => Ok(()),
+        false => Err(Errno::EBUSY.into()),
     }
 }
 

@@ -112,17 +112,17 @@ fn unfit(path: &str, why: &str) -> EngineError {
 /// Failed opens; another file under the same path.
 pub fn open_all(helpers: &[Helper<'_>], context: &mut RestoreContext<'_>) -> Result<()> {
     for (id, file, inside) in all(context.graph) {
-        let early = match file.object {
-            _ if file.object.is_made_with_mounts() && context.is_opened_later(id) => None,
-            _ => match context.opened_early(id) {
-                Some(early) => Some(early),
-                None => continue,
-            },
-        };
+        let early = context.opened_early(id);
+        if early.is_none() && !(file.object.is_made_with_mounts() && context.is_opened_later(id)) {
+            continue;
+        }
         let is_there = |one: &&Helper<'_>| one.image.namespaces.contains(&inside.namespace);
         let helper = helpers.iter().find(is_there);
         let helper = helper.ok_or_else(|| unfit(&inside.path, NOBODY))?;
-        let made = open(helper.pid, file, inside, early.as_ref(), context)?;
+        let made = match &early {
+            Some(early) => open(helper.pid, file, inside, early, context)?,
+            None => open_first(helper.pid, file, inside, context)?,
+        };
         drop(early);
         if file.flags & libc::O_PATH == 0 {
             reopen::set_status(made.as_fd(), file.flags)?;
@@ -176,24 +176,11 @@ fn open(
     pid: i32,
     file: &OpenFile,
     inside: &Inside,
-    early: Option<&OwnedFd>,
+    early: &OwnedFd,
     context: &RestoreContext<'_>,
 ) -> Result<OwnedFd> {
     let failed = |errno: Errno| unfit(&inside.path, errno.desc());
     let root = format!("/proc/{pid}/root");
-    let seek = |made: OwnedFd, offset: i64| {
-        lseek64(&made, offset, Whence::SeekSet).map_err(failed)?;
-        Ok(made)
-    };
-    if let (Object::MountedFile(mounted), None) = (&file.object, early) {
-        let _acting = act_as_user(context)?;
-        let made = open_within(&root, &inside.path, file.flags).map_err(failed)?;
-        if file.flags & libc::O_PATH != 0 {
-            return Ok(made);
-        }
-        return seek(made, i64::try_from(mounted.offset).unwrap_or(i64::MAX));
-    }
-    let early = early.ok_or_else(|| EngineError::Damaged("a file that was never made".into()))?;
     let place = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let folder = OFlag::O_PATH | OFlag::O_CLOEXEC;
     let root = nix_open(root.as_str(), folder, Mode::empty()).map_err(failed)?;
@@ -209,7 +196,24 @@ fn open(
     }
     let made = reopen::reopen(&found, file.flags).map_err(failed)?;
     let offset = lseek64(early, 0, Whence::SeekCur).map_err(failed)?;
-    seek(made, offset)
+    lseek64(&made, offset, Whence::SeekSet).map_err(failed)?;
+    Ok(made)
+}
+
+/// Opens what nobody could open before these mounts were there.
+fn open_first(
+    pid: i32,
+    file: &OpenFile,
+    inside: &Inside,
+    context: &RestoreContext<'_>,
+) -> Result<OwnedFd> {
+    let _acting = act_as_user(context)?;
+    let made = open_within(&format!("/proc/{pid}/root"), &inside.path, file.flags);
+    let made = made.map_err(|errno| unfit(&inside.path, errno.desc()))?;
+    if let Object::MountedFile(mounted) = &file.object {
+        mounted.seek(&made, file.flags)?;
+    }
+    Ok(made)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::super::ptrace::with_memory;
 use super::{StoppedThread, failed};
 use crate::arch::{Architecture, Current, Registers};
 use crate::error::{EngineError, Refusal, Result};
-use crate::proc::status_of;
+use crate::proc::{innermost_number, status_of};
 use crate::sys::abi::PtraceRequest;
 
 const NT_PRSTATUS: usize = 1;
@@ -143,8 +143,7 @@ fn of_another_size(tid: i32, bytes: usize) -> EngineError {
         return odd();
     }
     let Ok(status) = status_of(tid) else { return odd() };
-    let pid = status.nspid.as_ref().and_then(|all| all.last().copied()).unwrap_or(tid);
     let what = "runs code of 32 bits, in a program of 64, or under a ckptd of 64";
     let way_out = "run it under a ckptd of 32 bits, or without such code";
-    EngineError::from(Refusal::new(what, way_out)).of(pid, &status.name)
+    EngineError::from(Refusal::new(what, way_out)).of(innermost_number(&status), &status.name)
 }
