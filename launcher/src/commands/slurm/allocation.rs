@@ -6,6 +6,9 @@ use protocol::cluster::host_label;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+/// How scontrol tells of a job that has no nodes.
+const NO_NODES: [&str; 2] = ["", "(null)"];
+
 /// Nodes that Slurm has given to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
@@ -16,6 +19,8 @@ pub struct Allocation {
     task: Option<String>,
     /// Its nodes, in Slurm's order.
     pub nodes: Vec<Node>,
+    /// Nodes that it had when it began: Slurm has taken them out since, as they are down (`--no-kill`).
+    pub lost: Vec<String>,
 }
 
 /// One of them.
@@ -59,7 +64,12 @@ impl Allocation {
         let slots = slots(&tasks, processors.as_deref(), names.len())?;
         let nodes = names.into_iter().zip(slots);
         let nodes = nodes.map(|(name, slots)| Node { name, slots }).collect();
-        Ok(Self { job, task, nodes })
+        let now = match field(&record, "NodeList").filter(|list| !NO_NODES.contains(list)) {
+            Some(list) => expand(list)?,
+            None => Vec::new(),
+        };
+        let (nodes, lost) = still_there(nodes, &now);
+        Ok(Self { job, task, nodes, lost })
     }
 
     /// What Slurm's commands take this job by, and no other.
@@ -77,6 +87,17 @@ impl Allocation {
     pub fn members(&self) -> BTreeSet<String> {
         self.nodes.iter().map(|node| host_label(&node.name)).collect()
     }
+}
+
+/// Nodes that are in the allocation still, of which Slurm tells `now`, and the names of the others. Where Slurm tells none of
+/// them, what it told at the beginning stands.
+fn still_there(nodes: Vec<Node>, now: &[String]) -> (Vec<Node>, Vec<String>) {
+    if !nodes.iter().any(|node| now.contains(&node.name)) {
+        return (nodes, Vec::new());
+    }
+    let (there, lost): (Vec<Node>, Vec<Node>) =
+        nodes.into_iter().partition(|node| now.contains(&node.name));
+    (there, lost.into_iter().map(|node| node.name).collect())
 }
 
 /// Nodes by their names in the cluster.
@@ -219,11 +240,28 @@ mod tests {
     }
 
     #[test]
+    fn nodes_that_slurm_has_taken_out_are_left_out() {
+        let of = |names: &[&str]| -> Vec<Node> {
+            names.iter().map(|name| Node { name: (*name).to_owned(), slots: 2 }).collect()
+        };
+        let all = of(&["n1", "n2", "n3"]);
+        let now = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            still_there(all.clone(), &names)
+        };
+        assert_eq!(now(&["n1", "n3"]), (of(&["n1", "n3"]), vec!["n2".to_owned()]));
+        assert_eq!(now(&["n3", "n2", "n1"]), (all.clone(), Vec::new()));
+        // Slurm does not tell.
+        assert_eq!(now(&[]), (all.clone(), Vec::new()));
+    }
+
+    #[test]
     fn a_task_of_an_array_is_not_the_whole() {
         let of = |task: Option<&str>| Allocation {
             job: "7".to_owned(),
             task: task.map(str::to_owned),
             nodes: Vec::new(),
+            lost: Vec::new(),
         };
         assert_eq!((of(None).id(), of(Some("5_3")).id()), ("7", "5_3"));
     }

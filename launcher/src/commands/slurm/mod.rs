@@ -45,6 +45,13 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
     // Told before anything is started.
     let sharing = Sharing::of(arguments.run.group, arguments.run.options.keeps_nodes_together())?;
     let allocation = Allocation::of_environment()?;
+    if !allocation.lost.is_empty() {
+        eprintln!(
+            "ckptd: warning: {}: no longer in the allocation, which has {} nodes now",
+            allocation.lost.join(", "),
+            allocation.nodes.len()
+        );
+    }
     if arguments.spare >= allocation.nodes.len() {
         let nodes = allocation.nodes.len();
         return Err(Failure::Usage(format!(
@@ -83,6 +90,14 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
         End::Of(kept::End::Of(status)) => (status, last.is_taken()),
         // Who cancels a job sends the same signals as who preempts it.
         End::CutOff(status) => (status, last.is_taken() || allocation.is_running()),
+        End::Unkept(status) => {
+            if requeues {
+                eprintln!(
+                    "ckptd: the job is not put into the queue again: the store would fail the next run, too"
+                );
+            }
+            (status, false)
+        }
     };
     if requeues && is_told {
         requeue(&allocation)?;

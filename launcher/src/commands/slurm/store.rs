@@ -26,5 +26,7 @@ pub fn open(
         let cause = "this is none of its nodes: call it in a script of sbatch";
         return Err(Failure::of("keep a job of an allocation", cause));
     }
-    Store::of(arguments, &name, interrupts)
+    let store = Store::of(arguments, &name, interrupts)?;
+    let runs_again = variable("SLURM_RESTART_COUNT").is_some_and(|count| count != "0");
+    Ok(if runs_again { store.map(Store::expecting_job) } else { store })
 }

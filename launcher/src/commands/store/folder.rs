@@ -20,7 +20,7 @@ pub(super) struct Folder {
     dir: PathBuf,
     name: String,
     /// Held as long as the job runs: two of one name would overwrite each other's.
-    _lock: Option<Flock<File>>,
+    lock: Option<Flock<File>>,
 }
 
 /// A folder of what is not whole yet; it goes with this.
@@ -41,22 +41,20 @@ impl Folder {
     pub(super) fn of(dir: &Path, name: &str) -> Result<Self, Failure> {
         let what = format!("keep jobs in {}", dir.display());
         // Told before the job begins, not when its machines are about to go.
-        let lock = dir.join(format!("{name}.{ENDING}.lock"));
-        let file = File::options().create(true).truncate(false).write(true).open(lock);
-        let file = file.map_err(|error| match dir.try_exists() {
-            Ok(false) => Failure::of(&what, absent(dir)),
-            _ => Failure::of(&what, error),
-        })?;
-        let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => Some(lock),
-            Err((_, Errno::EWOULDBLOCK)) => {
+        let lock = match lock(&lock_of(dir, name)) {
+            Ok(lock) => lock,
+            Err(LockError::Held) => {
                 return Err(Failure::of(what, format!("another job that is called {name} runs")));
             }
-            // Not every shared file system has locks.
-            Err(_) => None,
+            Err(LockError::Open(error)) => {
+                return Err(match dir.try_exists() {
+                    Ok(false) => Failure::of(&what, absent(dir)),
+                    _ => Failure::of(&what, error),
+                });
+            }
         };
         let is_alone = lock.is_some();
-        let folder = Self { dir: dir.to_owned(), name: name.to_owned(), _lock: lock };
+        let folder = Self { dir: dir.to_owned(), name: name.to_owned(), lock };
         if is_alone {
             folder.sweep().map_err(|error| Failure::of(what, error))?;
         }
@@ -121,9 +119,54 @@ impl Folder {
         File::open(&self.dir).and_then(|folder| folder.sync_all())
     }
 
-    /// Removes the archive.
+    /// Removes the archive and, if it is held, the lock's file. Nothing is to be kept there after that.
     pub(super) fn remove(&self) -> io::Result<()> {
-        remove_if_there(&self.archive())
+        remove_if_there(&self.archive())?;
+        match &self.lock {
+            Some(_) => remove_if_there(&lock_of(&self.dir, &self.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The file that is locked for a job of that name.
+fn lock_of(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.{ENDING}.lock"))
+}
+
+/// Why a lock can't be had.
+enum LockError {
+    /// Somebody has it.
+    Held,
+    /// There can't be its file.
+    Open(io::Error),
+}
+
+impl From<io::Error> for LockError {
+    fn from(error: io::Error) -> Self {
+        Self::Open(error)
+    }
+}
+
+/// Takes a lock; `None`: this file system has none, as not every shared one does.
+fn lock(path: &Path) -> Result<Option<Flock<File>>, LockError> {
+    loop {
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        let own = file.metadata()?;
+        let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((_, Errno::EWOULDBLOCK)) => return Err(LockError::Held),
+            Err(_) => return Ok(None),
+        };
+        // Who had it until now may have removed the file: the lock of a file without a name keeps nobody out.
+        match path.symlink_metadata() {
+            Ok(found) if (found.dev(), found.ino()) == (own.dev(), own.ino()) => {
+                return Ok(Some(lock));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -183,5 +226,8 @@ mod tests {
         planted.has_archive().unwrap_err();
         folder.remove().unwrap();
         folder.remove().unwrap();
+        assert!(!names().iter().any(|name| name.starts_with("a.ckptd")), "{:?}", names());
+        drop(folder);
+        Folder::of(base.path(), "a").unwrap();
     }
 }

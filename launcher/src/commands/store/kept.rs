@@ -1,7 +1,7 @@
 //! Running a job that is kept in a store: what it goes on from comes from there, and unless it ends well, its newest checkpoint
 //! goes there.
 
-use super::{Beside, Found, Store, refuse_lone_keys};
+use super::{Beside, Found, Store, patience, refuse_lone_keys};
 use crate::cli::{EngineSetting, JobOptions, RestartArguments, RunArguments, THEN_EXIT};
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::client::resume::ComesBack;
@@ -137,10 +137,15 @@ pub fn settle(
     if !last.is_taken() && !has_checkpoint(context, store.here()) {
         return (status, Left::Record);
     }
-    match store.keep(context) {
+    let was_to_end = last.is_taken();
+    let kept = match was_to_end {
+        true => patience::keep_last(context, store),
+        false => store.keep(context).map_err(Failure::from),
+    };
+    match kept {
         Ok(()) => (status, Left::Nothing),
         // The job's own end is what is told then; where it was not to end, the loss is.
-        Err(error) if !last.is_taken() => {
+        Err(error) if !was_to_end => {
             eprintln!("ckptd: {error}");
             (status, Left::Checkpoint)
         }

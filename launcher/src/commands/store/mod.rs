@@ -3,10 +3,12 @@
 //! - `place`: a folder (`folder`) or a bucket of S3.
 //! - `kept`: how a job runs that is kept.
 //! - `beside`: checkpoints that go there while the job runs; which ones, `turns` decides.
+//! - `patience`: the last one, where the store fails.
 
 mod beside;
 mod folder;
 pub mod kept;
+pub mod patience;
 mod place;
 mod turns;
 
@@ -77,6 +79,29 @@ pub enum Found {
     Interrupted(u8),
 }
 
+/// Why a job's checkpoint is not in its store.
+#[derive(Debug)]
+pub enum Unkept {
+    /// By a signal to this process.
+    Interrupted(Failure),
+    /// The store fails.
+    Failed(Failure),
+}
+
+impl From<Failure> for Unkept {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Unkept> for Failure {
+    fn from(unkept: Unkept) -> Self {
+        match unkept {
+            Unkept::Interrupted(failure) | Unkept::Failed(failure) => failure,
+        }
+    }
+}
+
 /// Where a job is kept.
 #[derive(Debug)]
 pub struct Store {
@@ -88,6 +113,8 @@ pub struct Store {
     every: Option<u32>,
     recipients: RecipientArguments,
     identity: Vec<PathBuf>,
+    /// Whether it is told that there is nothing to go on from.
+    expects_job: bool,
 }
 
 impl Store {
@@ -118,7 +145,13 @@ impl Store {
             every: *store_every,
             recipients: recipients.clone(),
             identity: identity.clone(),
+            expects_job: false,
         }))
+    }
+
+    /// The same, where the job has run before: if nothing of it is there, that is told.
+    pub fn expecting_job(self) -> Self {
+        Self { expects_job: true, ..self }
     }
 
     /// The same, where other jobs may be: the job gets a name here that none of them has. One that a killed run has left
@@ -163,7 +196,16 @@ impl Store {
     pub fn bring(&self, context: &Context, interrupts: &mut Interrupts) -> Result<Found, Failure> {
         match self.has_job(interrupts) {
             Ok(true) => {}
-            Ok(false) => return Ok(Found::Nothing),
+            Ok(false) => {
+                if self.expects_job {
+                    let archive = self.place.archive();
+                    eprintln!(
+                        "ckptd: {} is not there: the job begins anew, though it has run before",
+                        archive.display()
+                    );
+                }
+                return Ok(Found::Nothing);
+            }
             Err(failure) => return interrupts.came().map(Found::Interrupted).ok_or(failure),
         }
         let arguments = ImportArguments {
@@ -191,13 +233,15 @@ impl Store {
     ///
     /// # Errors
     /// Full disks and their like.
-    pub fn keep(&self, context: &Context) -> Result<(), Failure> {
+    pub fn keep(&self, context: &Context) -> Result<(), Unkept> {
         let archive = self.place.archive();
         let what = format!("keep {} in {}", self.name, archive.display());
         let draft = self.place.draft().map_err(|error| Failure::of(&what, error))?;
         let status = export::perform(context, &self.export(&draft))?;
         if status != 0 {
-            return Err(Failure::of(what, format!("the export ended with {status}")));
+            // A signal has ended it, as it has told.
+            let ended = Failure::of(what, format!("the export ended with {status}"));
+            return Err(Unkept::Interrupted(ended));
         }
         self.place.replace(draft).map_err(|error| Failure::of(&what, error))?;
         eprintln!("ckptd: the job is kept in {}", archive.display());

@@ -102,6 +102,38 @@ pub fn in_a_folder(stage: &Stage) -> Result<(), Failure> {
     refused(stage, &store)
 }
 
+/// The store goes away before the last checkpoint is to go there: it does so once the store is back. Until then a signal ends the
+/// wait, and the job is here.
+pub fn later(stage: &Stage) -> Result<(), Failure> {
+    let (folder, away) = (stage.home.join("kept"), stage.home.join("away"));
+    own(fs::create_dir(&folder).and_then(|()| stage.account.give(&folder)))?;
+    let (store, archive) = (text(&folder), folder.join("j.ckptd"));
+    let plain = words(&store, &[]);
+    let waits = |running: &Running| -> Result<(), Failure> {
+        own(fs::rename(&folder, &away))?;
+        running.signal(Signal::SIGUSR1)?;
+        until("it is tried again", || running.text().1.contains("it is tried again for "))
+    };
+    let running = up(stage, stage.command(&plain))?;
+    running.wait_for("ready")?;
+    waits(&running)?;
+    own(fs::rename(&away, &folder))?;
+    let ended = running.finish()?.expect(85)?;
+    expect(ended.err.contains("the job is kept in") && archive.exists(), || format!("{ended:?}"))?;
+    expect_no_jobs(stage)?;
+    let running = up(stage, stage.command(&plain))?;
+    waits(&running)?;
+    let said = told(running, Signal::SIGTERM, 125)?;
+    let is_told = said.contains("job j is here; resume with: ") && said.contains("failed to keep j");
+    expect(is_told, || said)?;
+    own(fs::rename(&away, &folder))?;
+    expect(archive.exists(), || "what was kept before is gone".to_owned())?;
+    let running = up(stage, stage.command(&["restart", JOB]))?;
+    own(fs::write(stage.home.join("go"), ""))?;
+    running.finish()?.expect(0)?;
+    stage.output(&["rm", JOB], "")?.expect(0).map(drop)
+}
+
 fn refused(stage: &Stage, store: &str) -> Result<(), Failure> {
     let nameless = stage.output(&["run", "--store", store, "true"], "")?.expect(2)?;
     expect(nameless.err.contains("--name"), || format!("{nameless:?}"))?;

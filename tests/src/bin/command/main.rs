@@ -158,6 +158,7 @@ const CASES: &[(&str, Case)] = &[
     ("silent-s3", silent::server),
     ("between-checkpoints", undisturbed::between_checkpoints),
     ("kept-in-a-folder", kept::in_a_folder),
+    ("kept-later", kept::later),
     ("kept-in-s3", kept::in_s3),
     ("scripts-of-schedulers", schedulers::scripts),
     ("ended-before-the-mark", ends::before_the_mark),

@@ -49,6 +49,11 @@ fn activity(pid: i32) -> Result<Vec<String>, Failure> {
     Ok(status.lines().filter(counts).map(str::to_owned).collect())
 }
 
+/// Whether a process is in `nanosleep`: one that has just been started opens files and makes mappings still.
+fn is_asleep(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|place| place.contains("nanosleep"))
+}
+
 /// All that is in the PID namespace of a process.
 fn beside(pid: i32) -> Result<Vec<i32>, Failure> {
     let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid"));
@@ -61,7 +66,7 @@ fn beside(pid: i32) -> Result<Vec<i32>, Failure> {
 /// processes nor in what ckptd has put beside them.
 pub fn between_checkpoints(stage: &Stage) -> Result<(), Failure> {
     let running = stage.run(&["sh", "-c", "sleep 1000; true"])?;
-    super::stage::until("it sleeps", || stage.runs("sleep"))?;
+    super::stage::until("it sleeps", || stage.find("sleep").is_some_and(is_asleep))?;
     let sleeps = stage.find("sleep").unwrap_or_default();
     let inside = beside(sleeps)?;
     let own_processes: Vec<i32> = processes::marked(&stage.home.display().to_string())

@@ -236,11 +236,28 @@ pub(super) fn nothing_left(
 
 fn node_lost(stage: &Stage) -> Result<(), Failure> {
     let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
-    let job = Batch::submit(&slurm, &script(stage, &slurm)?)?;
+    // Another run follows in what is left of the allocation.
+    let then = "until [ -e again ]; do sleep 0.2; done
+ckptd slurm run mpirun.openmpi -np 4 --map-by node sh -c 'echo again on $(hostname)'
+echo \"again: $?\"
+";
+    let job = Batch::submit(&slurm, &script_then(stage, &slurm, then)?)?;
     job.wait_for_checkpoints()?;
     slurm.cluster().node(3).kill()?;
     job.wait_for("err", "node3 is gone", JOB_LIMIT)?;
     job.finish()?;
+    let down = until("Slurm knows that node3 is down", JOB_LIMIT, || {
+        let told = slurm.run(0, &["scontrol", "--oneliner", "show", "node", "node3"])?.stdout;
+        Ok(told.contains("State=DOWN").then_some(()))
+    });
+    down.map_err(|failure| job.explain(&failure))?;
+    let go_on = slurm.cluster().folder().join("shared").join(USER).join("again");
+    fs::write(go_on, "").map_err(|error| Failure(format!("let it go on: {error}")))?;
+    job.wait_for("out", "again: 0", JOB_LIMIT)?;
+    let (out, err) = (job.file("out"), job.file("err"));
+    let right = (1..=2).all(|node| out.matches(&format!("again on node{node}\n")).count() == 2)
+        && err.contains("node3: no longer in the allocation, which has 2 nodes now");
+    check(right, || job.explain(&Failure("not as on two nodes".into())).0)?;
     nothing_left(&slurm, 1..=2)
 }
 
@@ -376,8 +393,7 @@ pub(super) fn nothing_kept(slurm: &Slurm) -> Result<(), Failure> {
     let home = slurm.cluster().folder().join("shared").join(USER);
     let entries = fs::read_dir(&home).map_err(|error| Failure(format!("read: {error}")))?;
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let left: Vec<String> =
-        names.filter(|name| name.contains("ckptd") && name != "queens.ckptd.lock").collect();
+    let left: Vec<String> = names.filter(|name| name.contains("ckptd")).collect();
     check(left.is_empty(), || format!("what it went on from is there still: {left:?}"))
 }
 

@@ -1,6 +1,7 @@
 //! Where jobs of Slurm's are kept: every n-th checkpoint, and S3.
 
 use std::fs;
+use std::path::Path;
 
 use super::open_mpi::END;
 use super::slurm::{Batch, nothing_kept};
@@ -20,6 +21,12 @@ pub(super) const CASES: &[Case] = &[
         about: "Slurm: all nodes of an allocation are killed at once; the next one goes on from the newest checkpoint that was \
                 put into the store while the job ran",
         run: every,
+    },
+    Case {
+        name: "slurm-store-fails",
+        about: "Slurm: the store fails at the last checkpoint, which goes there once it is back; while it fails, nothing is \
+                requeued; a job that begins anew says so",
+        run: fails,
     },
     Case {
         name: "slurm-store-s3",
@@ -108,6 +115,63 @@ fn every(stage: &Stage) -> Result<(), Failure> {
     })?;
     job.complete(&[])?;
     nothing_kept(&slurm)
+}
+
+/// The job's time is over, and its store has gone away.
+fn goes_away(job: &Batch<'_>, (folder, away): (&Path, &Path)) -> Result<(), Failure> {
+    let told = || job.file("err").matches("it is tried again for ").count();
+    let before = told();
+    renamed(folder, away)?;
+    job.tell_that_time_is_over()?;
+    let again = crate::cluster::until("it is tried again", JOB_LIMIT, || {
+        Ok((told() > before).then_some(()))
+    });
+    again.map_err(|failure| job.explain(&failure))
+}
+
+fn renamed(from: &Path, to: &Path) -> Result<(), Failure> {
+    fs::rename(from, to).map_err(|error| Failure(format!("rename the store: {error}")))
+}
+
+fn fails(stage: &Stage) -> Result<(), Failure> {
+    let Some(slurm) = Slurm::start(&stage.ckptd, 3)? else { return Ok(()) };
+    let home = slurm.cluster().folder().join("shared").join(USER);
+    let (folder, away) = (home.join("store"), home.join("away"));
+    let made = fs::create_dir(&folder)
+        .and_then(|()| std::os::unix::fs::chown(&folder, Some(4001), Some(4001)));
+    made.map_err(|error| Failure(format!("make a store: {error}")))?;
+    let queens = slurm.cluster().share(stage.program("nqueens")?)?;
+    let text = format!(
+        "#!/bin/bash
+#SBATCH --nodes=3 --ntasks-per-node=2 --requeue --open-mode=append --output=out.%j --error=err.%j
+exec ckptd slurm run --store /mnt/shared/{USER}/store --requeue --name queens --interval 1 -v \\
+    mpirun.openmpi -np 6 --mca mpi_yield_when_idle 1 {queens} 13 --ballast 16 --chat 40 --until {END}
+"
+    );
+    let script = slurm.cluster().share_script("fails.sh", &text)?;
+    let job = Batch::submit(&slurm, &script)?;
+    job.wait_for_checkpoints()?;
+    goes_away(&job, (&folder, &away))?;
+    renamed(&away, &folder)?;
+    resumed(&job)?;
+    job.wait_for_state(&["JobState=RUNNING", "Restarts=1"])?;
+    job.wait_for_checkpoints()?;
+    goes_away(&job, (&folder, &away))?;
+    let end = slurm.run(0, &["scancel", "--signal=TERM", "--batch", &job.number])?;
+    check(end.status == 0, || end.stderr.clone())?;
+    job.wait_for_state(&["JobState=FAILED", "Restarts=1"])?;
+    let told = job.file("err");
+    check(told.contains("is not put into the queue again"), || {
+        job.explain(&Failure("nobody tells that it is not requeued".to_owned())).0
+    })?;
+    renamed(&away, &folder)?;
+    let removed = fs::remove_file(folder.join("queens.ckptd"));
+    removed.map_err(|error| Failure(format!("remove what was kept before: {error}")))?;
+    job.order("requeue")?;
+    job.wait_for("err", "the job begins anew, though it has run before", JOB_LIMIT)?;
+    job.complete(&["ExitCode=0:0"])?;
+    let left: Vec<_> = fs::read_dir(&folder).into_iter().flatten().flatten().collect();
+    check(left.is_empty(), || format!("left in the store: {left:?}"))
 }
 
 /// Told in one line, before the job begins.
