@@ -98,8 +98,7 @@ fn watch(
     let cluster = context.cluster()?.ok_or_else(|| Failure::of(&what, "its agent has gone"))?;
     let (store, beside) = (store.clone(), beside.clone());
     Notice::watch(agents_log, move |at_ms| {
-        let checkpoint =
-            untouched(&cluster, store.here(), at_ms).map_err(NotKept::NoCheckpoint)?;
+        let checkpoint = untouched(&cluster, store.here(), at_ms).map_err(NotKept::NoCheckpoint)?;
         let attempt = || {
             let kept = beside.keep_now(checkpoint);
             kept.map_err(|cause| Unkept::Failed(Failure::of(&what, cause)))
