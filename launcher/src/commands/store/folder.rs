@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// How archives end.
 pub(super) const ENDING: &str = "ckptd";
+/// So many bytes are written before a job begins.
+const PROBED: usize = 1 << 16;
 /// What tempfile puts behind the beginning of a draft's name.
 const RANDOM: usize = 6;
 
@@ -56,9 +58,16 @@ impl Folder {
         let is_alone = lock.is_some();
         let folder = Self { dir: dir.to_owned(), name: name.to_owned(), lock };
         if is_alone {
-            folder.sweep().map_err(|error| Failure::of(what, error))?;
+            folder.sweep().map_err(|error| Failure::of(&what, error))?;
         }
+        folder.probe().map_err(|error| Failure::of(what, error))?;
         Ok(folder)
+    }
+
+    /// Whether anything at all can be written: a lock's file can be made on a disk that is full.
+    fn probe(&self) -> io::Result<()> {
+        let draft = self.draft()?;
+        fs::write(draft.archive(), [0; PROBED])
     }
 
     /// The archive.

@@ -316,20 +316,28 @@ fn wrong(stage: &Stage) -> Result<(), Failure> {
     check(several.wait(LIMIT)? == 2 && several.errors().contains("each of its 2 tasks"), || {
         several.explain(&Failure("a job for each task of srun".into())).0
     })?;
+    let fill = "mkdir /run/full && mount -t tmpfs -o size=8k,mode=1777 none /run/full && \
+                head -c 1M /dev/zero > /run/full/full; true";
+    slurm.cluster().node(1).must_run(&["sh", "-c", fill])?;
     // The script of sbatch is one task, also where it was submitted in a step of several.
-    let text = "#!/bin/bash
+    for (store, cause) in [("/proc", ""), ("/run/full", "No space left on device")] {
+        let text = format!(
+            "#!/bin/bash
 #SBATCH --nodes=3 --ntasks-per-node=2 --output=out.%j --error=err.%j
 export SLURM_STEP_NUM_TASKS=4
-ckptd slurm run --store /proc touch /mnt/shared/anna/began
+ckptd slurm run --store {store} touch /mnt/shared/anna/began
 echo \"status $?\"
-";
-    let script = slurm.cluster().share_script("store.sh", text)?;
-    let job = Batch::submit(&slurm, &script)?;
-    job.wait_for("out", "status ", JOB_LIMIT)?;
-    check(
-        job.file("out").contains("125") && job.file("err").contains("keep jobs in /proc"),
-        || job.explain(&Failure("a folder that can't be written to".into())).0,
-    )?;
+"
+        );
+        let script = slurm.cluster().share_script("store.sh", &text)?;
+        let job = Batch::submit(&slurm, &script)?;
+        job.wait_for("out", "status ", JOB_LIMIT)?;
+        let (out, err) = (job.file("out"), job.file("err"));
+        let told = format!("keep jobs in {store}: ");
+        check(out.contains("125") && err.contains(&told) && err.contains(cause), || {
+            job.explain(&Failure("a folder that can't be written to".into())).0
+        })?;
+    }
     // Nobody can make a folder there; nobody can write to one.
     let full = "mount -t tmpfs -o size=8k,mode=1777 none /tmp; head -c 1M /dev/zero > /tmp/full";
     let broken = [
