@@ -233,7 +233,8 @@ pub struct JobOptions {
     /// other nodes or from a checkpoint), or ended.
     ///
     /// It runs here, as you, beside the job, which never waits for it, for 60 seconds at most. On standard input it reads one
-    /// line of JSON about what has happened; CKPTD_EVENT and CKPTD_JOB are set. A failure is a warning in the job's log.
+    /// line of JSON about what has happened; CKPTD_EVENT and CKPTD_JOB are set. A failure is a warning in the job's log. To an
+    /// address, https://... instead of COMMAND, that line is sent (POST).
     #[arg(long, value_name = "EVENT=COMMAND")]
     pub on: Vec<Hook>,
     /// When this signal comes to ckptd, such as USR1, take a last checkpoint, end the job, and end with the status of

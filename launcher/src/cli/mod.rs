@@ -505,6 +505,10 @@ Examples:
     /// What '--on' does, in a process of its own.
     #[command(hide = true)]
     CallCommands(Calling),
+    /// What '--on' does where a server is told, in a process of its own.
+    #[cfg(feature = "webhooks")]
+    #[command(hide = true)]
+    SendEvent,
     /// Print the completions of a shell.
     #[cfg(feature = "manual")]
     #[command(after_long_help = "\

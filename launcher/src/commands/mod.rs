@@ -250,6 +250,8 @@ pub fn perform(cli: Cli, start_agent: StartAgent, pending: &Pending) -> Result<u
         }
         Command::CopyOutput { socket, job, file } => output_file::follow(socket, &job, &file)?,
         Command::CallCommands(calling) => hooks::perform(calling)?,
+        #[cfg(feature = "webhooks")]
+        Command::SendEvent => hooks::send_event()?,
         Command::Logs(arguments) => logs::perform(&context, &arguments)?,
         Command::Report { job, to } => report::perform(&context, &job, to)?,
         Command::Attach { job } => return attach::perform(&context, &job),

@@ -1,6 +1,8 @@
 //! A command that runs, in a process group of its own. Whoever looks at it never waits for it.
 
+use super::HOOKS;
 use super::heard::Heard;
+use super::hook::Target;
 use super::queue::{Call, How};
 use crate::INNER_CALL;
 use nix::errno::Errno;
@@ -38,10 +40,9 @@ impl Called {
     pub fn start(call: &Call, job: &str) -> io::Result<Self> {
         let (output, told) = pipe2(OFlag::O_CLOEXEC)?;
         never_wait(&output)?;
-        let shell = if Path::new(SHELL).exists() { SHELL } else { "sh" };
-        let mut command = Command::new(shell);
-        command.arg("-c").arg(&call.command).process_group(0);
-        command.env("CKPTD_EVENT", call.kind.name()).env("CKPTD_JOB", job).env_remove(INNER_CALL);
+        let mut command = program(&call.target)?;
+        command.process_group(0).env_remove(HOOKS);
+        command.env("CKPTD_EVENT", call.kind.name()).env("CKPTD_JOB", job);
         command.stdin(Stdio::piped()).stdout(told.try_clone()?).stderr(told);
         let mut child = command.spawn()?;
         let input = child.stdin.take().map(|input| (input, call.line.clone().into_bytes()));
@@ -121,6 +122,28 @@ impl Called {
     }
 }
 
+/// What is run for a target.
+fn program(target: &Target) -> io::Result<Command> {
+    match target {
+        Target::Command(text) => {
+            let shell = if Path::new(SHELL).exists() { SHELL } else { "sh" };
+            let mut command = Command::new(shell);
+            command.arg("-c").arg(text).env_remove(INNER_CALL);
+            Ok(command)
+        }
+        #[cfg(feature = "webhooks")]
+        Target::Address(address) => {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.arg(super::webhook::COMMAND).env(super::webhook::ADDRESS, address);
+            command.env(INNER_CALL, "1");
+            Ok(command)
+        }
+        // None is made there.
+        #[cfg(not(feature = "webhooks"))]
+        Target::Address(_) => Err(io::Error::from(io::ErrorKind::Unsupported)),
+    }
+}
+
 /// Has reads and writes of a pipe's end return at once.
 pub fn never_wait(pipe: &impl AsFd) -> io::Result<()> {
     fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -134,8 +157,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn call(command: &str, line: &str) -> Called {
-        let (command, line) = (command.to_owned(), line.to_owned());
-        Called::start(&Call { kind: Kind::Lost, command, line }, "fold").unwrap()
+        let (target, line) = (Target::Command(command.to_owned()), line.to_owned());
+        Called::start(&Call { kind: Kind::Lost, target, line }, "fold").unwrap()
     }
 
     fn end(called: &mut Called) -> How {

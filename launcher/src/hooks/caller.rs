@@ -1,10 +1,10 @@
 //! The launcher's side of the process that calls commands: it is started, told what happens, and waited for at the end.
 
-use super::HELD;
 use super::called::never_wait;
 use super::hook::{Hook, Kind};
 use super::note::Note;
 use super::queue::{ENDING, LIMIT};
+use super::{HELD, HOOKS};
 use crate::INNER_CALL;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
@@ -194,7 +194,8 @@ impl Caller {
             command.env("CKPTD_DIR", std::path::absolute(jobs)?);
         }
         command.args([COMMAND, "--id", id, "--name", name]);
-        command.args(self.hooks.iter().map(|hook| format!("--on={hook}")));
+        let hooks: Vec<String> = self.hooks.iter().map(ToString::to_string).collect();
+        command.env(HOOKS, serde_json::to_string(&hooks)?);
         Ok(command)
     }
 

@@ -1,4 +1,4 @@
-//! An event and a command.
+//! An event, and a command or an address.
 
 use protocol::cluster::job_event::Happening;
 use std::fmt::{self, Display, Formatter};
@@ -49,13 +49,75 @@ impl Kind {
     }
 }
 
-/// A command that is called when something happens.
+/// What is called when something happens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
     /// When.
     pub kind: Kind,
-    /// For /bin/sh.
-    pub command: String,
+    /// What.
+    pub target: Target,
+}
+
+/// What is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A command for /bin/sh.
+    Command(String),
+    /// The address of a server that the event is sent to. It may have a secret in it.
+    Address(String),
+}
+
+/// How addresses begin.
+const SCHEMES: [&str; 2] = ["https://", "http://"];
+/// So much of a target is shown in a line about it, in characters.
+const SHOWN: usize = 60;
+
+impl Target {
+    /// What is behind the event.
+    fn of(text: &str) -> Result<Self, HookError> {
+        if !SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+            return Ok(Self::Command(text.to_owned()));
+        }
+        check_address(text)?;
+        Ok(Self::Address(text.to_owned()))
+    }
+
+    /// The beginning of a command, without what would end a line; of an address no more than the host.
+    pub fn shown(&self) -> String {
+        let (text, whole) = match self {
+            Self::Command(command) => (command.as_str(), command.len()),
+            Self::Address(address) => {
+                let begin = address.find("//").map_or(0, |at| at + 2);
+                let (scheme, rest) = address.split_at(begin);
+                let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+                let host = authority.rsplit('@').next().unwrap_or_default();
+                return format!("{scheme}{host}/...");
+            }
+        };
+        let mut shown: String = text.chars().take(SHOWN).collect();
+        if shown.len() < whole {
+            shown.push_str("...");
+        }
+        shown.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Command(text) | Self::Address(text) => text,
+        }
+    }
+}
+
+#[cfg(feature = "webhooks")]
+fn check_address(text: &str) -> Result<(), HookError> {
+    // What is a space to a shell is taken for a part of the path there.
+    let is_one = !text.contains(char::is_whitespace) && reqwest::Url::parse(text).is_ok();
+    if is_one { Ok(()) } else { Err(HookError::BadAddress) }
+}
+
+#[cfg(not(feature = "webhooks"))]
+fn check_address(_text: &str) -> Result<(), HookError> {
+    Err(HookError::NoWebhooks)
 }
 
 /// Why a text is none.
@@ -70,6 +132,14 @@ pub enum HookError {
     /// Nothing is to be called.
     #[error("the command is missing after {0}=")]
     Empty(&'static str),
+    /// It begins as one, but is none.
+    #[cfg(feature = "webhooks")]
+    #[error("what begins with http is to be the address of a server, and is none")]
+    BadAddress,
+    /// See the crate's features.
+    #[cfg(not(feature = "webhooks"))]
+    #[error("this ckptd was built without webhooks")]
+    NoWebhooks,
     /// Nobody types as much.
     #[error("the command is longer than {LONGEST} bytes: put it into a file")]
     TooLong,
@@ -89,14 +159,14 @@ impl FromStr for Hook {
         match command {
             empty if empty.trim().is_empty() => Err(HookError::Empty(kind.name())),
             long if long.len() > LONGEST => Err(HookError::TooLong),
-            command => Ok(Self { kind, command: command.to_owned() }),
+            target => Ok(Self { kind, target: Target::of(target)? }),
         }
     }
 }
 
 impl Display for Hook {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        write!(out, "{}={}", self.kind.name(), self.command)
+        write!(out, "{}={}", self.kind.name(), self.target.text())
     }
 }
 
@@ -107,10 +177,32 @@ mod tests {
     #[test]
     fn a_hook_is_an_event_and_a_command() {
         let hook: Hook = "lost=curl -d a=b https://x/".parse().unwrap();
-        assert_eq!((hook.kind, hook.command.as_str()), (Kind::Lost, "curl -d a=b https://x/"));
+        let command = Target::Command("curl -d a=b https://x/".to_owned());
+        assert_eq!((hook.kind, &hook.target), (Kind::Lost, &command));
         assert_eq!(hook.to_string().parse(), Ok(hook));
         for kind in Kind::ALL {
             assert_eq!(format!("{}=x", kind.name()).parse::<Hook>().unwrap().kind, kind);
+        }
+    }
+
+    #[test]
+    fn lines_have_the_beginning_of_a_target() {
+        let long = "x".repeat(SHOWN);
+        assert_eq!(Target::Command(format!("{long}x")).shown(), format!("{long}..."));
+        assert_eq!(Target::Command("a\nb".to_owned()).shown(), "a b");
+    }
+
+    #[cfg(feature = "webhooks")]
+    #[test]
+    fn addresses_are_no_commands_and_stay_secret() {
+        let address = "https://me:word@hooks.example.org:8443/services/T0/B1?key=2";
+        let hook: Hook = format!("lost={address}").parse().unwrap();
+        assert_eq!(hook.target, Target::Address(address.to_owned()));
+        assert_eq!(hook.target.shown(), "https://hooks.example.org:8443/...");
+        assert_eq!(hook.to_string().parse(), Ok(hook));
+        for bad in ["https://", "http://a b/", "https://[x/"] {
+            let refused = format!("lost={bad}").parse::<Hook>();
+            assert_eq!(refused, Err(HookError::BadAddress), "{bad}");
         }
     }
 

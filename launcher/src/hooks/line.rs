@@ -17,6 +17,8 @@ struct Line<'a> {
     id: &'a str,
     time: String,
     time_ms: u64,
+    /// The same for people, as chat systems show it.
+    text: String,
     #[serde(flatten)]
     of_event: OfEvent<'a>,
 }
@@ -64,10 +66,41 @@ pub fn line(event: &JobEvent, id: &str, job: &str, now_ms: u64) -> String {
         id,
         time: humantime::format_rfc3339_millis(at).to_string(),
         time_ms,
+        text: sentence(&event.what, job),
         of_event: OfEvent::of(&event.what),
     };
     // It has no keys that are not strings and no foreign types: it always has a form.
     serde_json::to_string(&line).unwrap_or_default() + "\n"
+}
+
+/// The event in words.
+fn sentence(what: &Happening, job: &str) -> String {
+    let processes = |number: usize| match number {
+        1 => "1 process".to_owned(),
+        number => format!("{number} processes"),
+    };
+    match what {
+        Happening::Checkpoint { checkpoint, .. } => {
+            format!("checkpoint {checkpoint} of {job} is committed")
+        }
+        Happening::Failed { checkpoint, reason } => {
+            format!("checkpoint {checkpoint} of {job} could not be taken: {reason}")
+        }
+        Happening::Lost { node, processes: lost } => {
+            format!("{node} is gone, with {} of {job}", processes(lost.len()))
+        }
+        Happening::Moved { reason, checkpoint, moves, .. } => {
+            let from = checkpoint.map(|number| format!(" from checkpoint {number}"));
+            let moved = processes(moves.len());
+            format!("{job} goes on{} ({reason}), {moved} moved", from.unwrap_or_default())
+        }
+        Happening::Ended { status, reason, .. } => match (status, reason) {
+            (Some(ExitKind::Exited(status)), _) => format!("{job} has ended with status {status}"),
+            (Some(ExitKind::Signalled(signal)), _) => format!("{job} was ended by signal {signal}"),
+            (None, Some(reason)) => format!("{job} has ended: {reason}"),
+            (None, None) => format!("{job} has ended"),
+        },
+    }
 }
 
 impl<'a> OfEvent<'a> {
@@ -111,6 +144,27 @@ mod tests {
     }
 
     #[test]
+    fn each_event_has_a_sentence() {
+        let of = |what: Happening| sentence(&what, "fold");
+        let process = || Process { pid: 7, name: "fold".into() };
+        let node = || "node2".parse().unwrap();
+        let lost = |processes| of(Happening::Lost { node: node(), processes });
+        assert_eq!(lost(vec![process()]), "node2 is gone, with 1 process of fold");
+        assert_eq!(lost(vec![process(), process()]), "node2 is gone, with 2 processes of fold");
+        let moved = Happening::Moved {
+            reason: "lost".into(),
+            node: Some(node()),
+            checkpoint: Some(4),
+            moves: Vec::new(),
+        };
+        assert_eq!(of(moved), "fold goes on from checkpoint 4 (lost), 0 processes moved");
+        let ended = |status, reason| of(Happening::ended(status, reason, None));
+        assert_eq!(ended(Some(ExitKind::Exited(3)), None), "fold has ended with status 3");
+        assert_eq!(ended(Some(ExitKind::Signalled(9)), None), "fold was ended by signal 9");
+        assert_eq!(ended(None, Some("given up")), "fold has ended: given up");
+    }
+
+    #[test]
     fn the_lines_are_stable() {
         let head = |event: &str, time: &str| {
             format!(
@@ -120,7 +174,8 @@ mod tests {
         assert_eq!(
             told(None, Happening::failed(3, "slow")),
             head("failed", "500")
-                + "\"time_ms\":1700000000500,\"checkpoint\":3,\"reason\":\"slow\"}\n"
+                + "\"time_ms\":1700000000500,\"text\":\"checkpoint 3 of fold could not be taken: slow\",\
+                   \"checkpoint\":3,\"reason\":\"slow\"}\n"
         );
         let commit = Happening::Checkpoint {
             checkpoint: 4,

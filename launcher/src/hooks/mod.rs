@@ -1,4 +1,4 @@
-//! `--on EVENT=COMMAND`: commands that are called when something happens to a job.
+//! `--on EVENT=COMMAND`: commands that are called, and servers that are told, when something happens to a job.
 //!
 //! A process of the user's own calls them, on the machine where the job was run: only there are the user's rights,
 //! environment and files. It has no terminal and no signals of the job's, so it never holds the job up, and outlives a
@@ -10,6 +10,7 @@
 //! - `queue`: which command is called when, and for how long, without I/O.
 //! - `line`: what a command is told.
 //! - `called`, `heard`: a command that runs, and what it says.
+//! - `webhook`: what runs where a server is told.
 //! - `note`: what the launcher tells the process.
 //! - `source`: where the process hears of events.
 //! - `said`: where it says something.
@@ -26,12 +27,20 @@ mod process;
 mod queue;
 mod said;
 mod source;
+#[cfg(feature = "webhooks")]
+mod webhook;
 
 pub use caller::{Caller, Pending};
 pub use hook::Hook;
 pub use process::{Calling, perform};
+#[cfg(feature = "webhooks")]
+pub use webhook::perform as send_event;
 
 use nix::sys::signal::Signal;
+
+/// Where the process that calls commands finds what is called, as a list in JSON: its arguments would show all users what
+/// secrets there may be in it.
+const HOOKS: &str = "CKPTD_HOOKS";
 
 /// Signals that are not for the process that calls commands; it is born with them blocked.
 const HELD: [Signal; 3] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT];

@@ -1,12 +1,12 @@
 //! What the process does that calls commands: it passes events on to the queue, and does what that says.
 
-use super::HELD;
 use super::called::Called;
 use super::hook::{Hook, Kind};
 use super::line;
 use super::queue::{Action, Call, How, Input, Queue, Run};
 use super::said::{Log, Said};
 use super::source::{self, Told};
+use super::{HELD, HOOKS};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::text;
@@ -27,9 +27,6 @@ const REST: Duration = Duration::from_secs(60);
 /// What it is called with.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Calling {
-    /// What is called, and when.
-    #[arg(long, value_name = "EVENT=COMMAND")]
-    on: Vec<Hook>,
     /// The job's id.
     #[arg(long)]
     id: String,
@@ -62,7 +59,8 @@ pub fn perform(calling: Calling) -> Result<(), Failure> {
     // Neither the keys of the terminal nor its hangup are for the commands, nor is what a launcher has held up.
     let _ = nix::unistd::setsid();
     let _ = SigSet::empty().thread_set_mask();
-    let Calling { on, id, name, cluster, known, alone } = calling;
+    let on = hooks().map_err(|error| Failure::of("call commands", error))?;
+    let Calling { id, name, cluster, known, alone } = calling;
     let (log, told) = match cluster.map(Cluster::at) {
         None => (Log::Launcher, source::of_launcher()),
         Some(cluster) => (
@@ -78,6 +76,13 @@ pub fn perform(calling: Calling) -> Result<(), Failure> {
     process.drive(&told);
     process.said.finish();
     Ok(())
+}
+
+/// What is called, and when.
+fn hooks() -> Result<Vec<Hook>, String> {
+    let told = std::env::var(HOOKS).map_err(|error| format!("{HOOKS}: {error}"))?;
+    let told: Vec<String> = serde_json::from_str(&told).map_err(|error| error.to_string())?;
+    told.iter().map(|hook| hook.parse::<Hook>().map_err(|error| error.to_string())).collect()
 }
 
 struct Process {

@@ -1,7 +1,7 @@
 //! Which command is called when, and for how long: a state machine without I/O. For each event there is a lane of its own, in
 //! which commands are called one after the other: many checkpoints must not keep anybody from hearing of a loss.
 
-use super::hook::{Hook, Kind};
+use super::hook::{Hook, Kind, Target};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -14,9 +14,6 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// How long one may take to end that was told to.
 pub const ENDING: Duration = Duration::from_secs(5);
 
-/// So much of a command is shown in a line about it, in characters.
-const SHOWN: usize = 60;
-
 /// A number for each call.
 pub type Run = u64;
 
@@ -25,8 +22,8 @@ pub type Run = u64;
 pub struct Call {
     /// The event.
     pub kind: Kind,
-    /// For /bin/sh.
-    pub command: String,
+    /// What is called.
+    pub target: Target,
     /// What it reads.
     pub line: String,
 }
@@ -82,7 +79,7 @@ enum Stage {
 #[derive(Debug)]
 struct Running {
     run: Run,
-    command: String,
+    target: Target,
     stage: Stage,
     /// When it is in the next stage.
     until: Duration,
@@ -144,8 +141,8 @@ impl Queue {
     fn add(&mut self, kind: Kind, line: &str, actions: &mut Vec<Action>) {
         let lane = self.lanes.entry(kind).or_default();
         for hook in self.hooks.iter().filter(|hook| hook.kind == kind) {
-            let (command, line) = (hook.command.clone(), line.to_owned());
-            lane.waiting.push_back(Call { kind, command, line });
+            let (target, line) = (hook.target.clone(), line.to_owned());
+            lane.waiting.push_back(Call { kind, target, line });
             if lane.waiting.len() > MOST_WAITING {
                 lane.waiting.pop_front();
                 if lane.left_out == 0 {
@@ -172,7 +169,7 @@ impl Queue {
             (_, How::NotStarted(reason)) => format!("can't be started: {reason}"),
             _ => format!("was ended: it ran longer than {} s", LIMIT.as_secs()),
         };
-        let text = format!("on {}: '{}' {what}", kind.name(), shown(&running.command));
+        let text = format!("on {}: '{}' {what}", kind.name(), running.target.shown());
         actions.push(Action::Warn(text));
     }
 
@@ -219,8 +216,8 @@ impl Queue {
             let Some(call) = lane.waiting.pop_front() else { continue };
             let run = self.next;
             self.next += 1;
-            let (command, until) = (call.command.clone(), now.saturating_add(LIMIT));
-            lane.running = Some(Running { run, command, stage: Stage::Runs, until });
+            let (target, until) = (call.target.clone(), now.saturating_add(LIMIT));
+            lane.running = Some(Running { run, target, stage: Stage::Runs, until });
             actions.push(Action::Start(run, call));
             if lane.waiting.is_empty() && lane.left_out > 0 {
                 let (name, number) = (kind.name(), std::mem::take(&mut lane.left_out));
@@ -228,15 +225,6 @@ impl Queue {
             }
         }
     }
-}
-
-/// The beginning of a command, without what would end a line.
-fn shown(command: &str) -> String {
-    let mut text: String = command.chars().take(SHOWN).collect();
-    if text.len() < command.len() {
-        text.push_str("...");
-    }
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -257,7 +245,9 @@ mod tests {
 
     fn started(actions: &[Action]) -> Vec<(Run, String)> {
         let starts = actions.iter().filter_map(|action| match action {
-            Action::Start(run, call) => Some((*run, format!("{} {}", call.command, call.line))),
+            Action::Start(run, call) => {
+                Some((*run, format!("{} {}", call.target.shown(), call.line)))
+            }
             _ => None,
         });
         starts.collect()
@@ -315,7 +305,6 @@ mod tests {
         assert_eq!(told(How::Signalled(11)), "on moved: 'a b' was ended by signal 11");
         let reason = How::NotStarted("no memory".into());
         assert_eq!(told(reason), "on moved: 'a b' can't be started: no memory");
-        assert_eq!(shown(&"x".repeat(SHOWN + 1)), "x".repeat(SHOWN) + "...");
     }
 
     #[test]

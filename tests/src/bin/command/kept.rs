@@ -124,7 +124,8 @@ pub fn later(stage: &Stage) -> Result<(), Failure> {
     let running = up(stage, stage.command(&plain))?;
     waits(&running)?;
     let said = told(running, Signal::SIGTERM, 125)?;
-    let is_told = said.contains("job j is here; resume with: ") && said.contains("failed to keep j");
+    let is_told =
+        said.contains("job j is here; resume with: ") && said.contains("failed to keep j");
     expect(is_told, || said)?;
     own(fs::rename(&away, &folder))?;
     expect(archive.exists(), || "what was kept before is gone".to_owned())?;

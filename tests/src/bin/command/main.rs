@@ -37,6 +37,7 @@ mod terminals;
 mod timeline;
 mod undisturbed;
 mod vain;
+mod webhooks;
 mod workflows;
 
 use std::process::ExitCode;
@@ -199,6 +200,7 @@ const CASES: &[(&str, Case)] = &[
     ("called-in-vain", called::fails),
     ("called-without-a-launcher", called::outlives),
     ("called-not", called::refused),
+    ("called-by-http", webhooks::told),
     ("attached-early-reader", attached::early_reader),
     ("attached-terminals", attached::terminals),
     ("attached-without-a-terminal", attached::without_a_terminal),
