@@ -19,7 +19,7 @@ impl Page {
         Err(Failure::of(format!("serve the page at {address}"), missing))
     }
 
-    pub fn serve(self, _state: &Path) {
+    pub fn serve<T>(self, _state: &Path, _tells: T) {
         match self {}
     }
 }
