@@ -136,6 +136,8 @@ pub struct Inside {
     pub local_descriptors: String,
     /// Its children that are stopped.
     pub stopped_children: Vec<StoppedChild>,
+    /// Its children of which it has not been told that they go on.
+    pub continued_children: Vec<Pid>,
     /// Threads, the leader first.
     pub threads: Vec<ThreadImage>,
     /// Filters of system calls that they are under.
@@ -271,6 +273,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
         membarrier: membarrier_of(registrations.map(|ticket| results[ticket.0])),
         local_descriptors,
         stopped_children: Vec::new(),
+        continued_children: Vec::new(),
         threads: Vec::new(),
         filters: Vec::new(),
     })

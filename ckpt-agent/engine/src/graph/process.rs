@@ -141,6 +141,9 @@ pub struct ProcessImage {
     /// Its children that are stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped_children: Vec<StoppedChild>,
+    /// Its children that go on after a stop, of which it has not been told (wait(2) with WCONTINUED).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continued_children: Vec<Pid>,
     /// Descriptors, ascending.
     pub descriptors: Vec<Descriptor>,
     /// fcntl(2) locks of the process: (descriptor to set it with, lock).
