@@ -92,7 +92,7 @@ pub fn node(stat: &Stat, status: &Status, depth: usize, ppid: Pid) -> Result<Pro
         sid: session.unwrap_or(0),
     });
     let state = if stat.state == 'Z' {
-        ProcessState::Zombie { status: stat.exit_code.unwrap_or(0) }
+        ProcessState::Zombie { status: stat.exit_code.unwrap_or(0), user: Some(status.ruid) }
     } else {
         ProcessState::Alive
     };
@@ -154,6 +154,7 @@ impl Inside {
             memory_merge: false,
             no_exec_gain: 0,
             core_filter: None,
+            group_nice: 0,
             thp_flags: 0,
             ..std::mem::take(&mut self.attributes)
         };

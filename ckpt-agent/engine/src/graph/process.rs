@@ -79,6 +79,9 @@ pub enum ProcessState {
     Zombie {
         /// As wait(2) tells it.
         status: i32,
+        /// Its real user, of whom its parent is told (si_uid); `None` in images of older writers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<u32>,
     },
     /// Stands for a process that lives in another instance; its links are among the graph's
     /// relays.

@@ -1,6 +1,5 @@
 //! What processes tell from inside, and the processes that hold their memory from then on.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -35,7 +34,7 @@ use crate::dump::stops;
 use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::{
-    Clocks, Descriptor, IpcObjects, MappedFile, Pid, ProcessAttributes, ProcessImage, version_of,
+    Clocks, Descriptor, IpcObjects, MappedFile, ProcessAttributes, ProcessImage, version_of,
 };
 use crate::inodes::segments;
 use crate::names;
@@ -94,7 +93,10 @@ impl Quiesced {
             doing::begin("looking at", Thing::Process(self.nodes[&process.host_pid].pid));
             mapped.push(self.check_process(process)?);
         }
-        self.find_children(processes, &mut mapped);
+        for (seen, children) in mapped.iter_mut().zip(self.children_of(processes)) {
+            seen.children = children;
+        }
+        self.say_cores();
         let listed = self.frozen.listed_ipc(processes);
         let listed = listed.map_err(|error| self.of_first(processes, error))?;
         for (process, Seen { vdso, statuses, .. }) in processes.iter_mut().zip(&mapped) {
@@ -282,22 +284,6 @@ impl Quiesced {
         }
         let unwritten = Unwritten::new();
         Ok(Reading { stat, status, planned, inside, entry_point, vdso, identity, unwritten })
-    }
-
-    /// The children of each process, and which are stopped. Processes in PID namespaces of the job's own call them by other numbers, and are
-    /// not asked.
-    fn find_children(&self, processes: &[StoppedProcess], seen: &mut [Seen]) {
-        let node = |process: &StoppedProcess| self.nodes.get(&process.host_pid);
-        let mut children: BTreeMap<Pid, stops::Children> = BTreeMap::new();
-        for process in processes {
-            let Some(child) = node(process) else { continue };
-            children.entry(child.ppid).or_default().add(child.pid, process.group_stop.is_some());
-        }
-        for (process, seen) in processes.iter().zip(seen) {
-            let own = node(process).filter(|node| node.inside.is_none());
-            let of_own = own.and_then(|own| children.remove(&own.pid));
-            seen.children = of_own.unwrap_or_default();
-        }
     }
 
     /// How large the pages of attached segments are: by what was seen before the job stood, else by another look.
