@@ -5,11 +5,11 @@ use super::super::error::Result;
 use super::super::freeze::FrozenJob;
 use super::super::graph::{MemoryPolicy, ProcessAttributes, ThreadAttributes};
 use super::super::proc::read_text;
-use super::super::sys::{arch_prctl, autogroup};
 use super::super::sys::page::page_size;
 use super::super::sys::prctl::option;
 use super::super::sys::sched_attr;
 use super::super::sys::trial::Call;
+use super::super::sys::{arch_prctl, autogroup};
 use super::super::trace::{Batch, ProcessMemory, Remote, SCRATCH_DATA, SCRATCH_SIZE, Ticket};
 
 /// personality(2): changes nothing.

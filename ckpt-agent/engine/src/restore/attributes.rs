@@ -4,10 +4,10 @@ use super::super::arch::words::to_words;
 use super::super::arch::{Architecture, Current};
 use super::super::error::Result;
 use super::super::graph::{MemoryPolicy, ProcessImage, ThreadAttributes};
-use super::super::sys::{arch_prctl, autogroup};
 use super::super::sys::prctl::option;
 use super::super::sys::sched_attr::{is_real_time, set_io_priority, set_schedule};
 use super::super::sys::trial::Call;
+use super::super::sys::{arch_prctl, autogroup};
 use super::super::trace::{Batch, Remote, Scratch};
 
 /// PR_MCE_KILL_SET

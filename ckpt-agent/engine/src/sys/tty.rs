@@ -203,9 +203,8 @@ pub fn fix_modes(fd: impl AsFd, modes: Option<&libc::termios2>) -> io::Result<()
     bytes[16] = modes.c_line;
     bytes[17..].copy_from_slice(&modes.c_cc);
     // SAFETY: the request reads TERMIOS_SIZE bytes, which the array has.
-    let answer = unsafe {
-        libc::ioctl(fd.as_fd().as_raw_fd(), SET_FIXED as libc::Ioctl, bytes.as_ptr())
-    };
+    let answer =
+        unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), SET_FIXED as libc::Ioctl, bytes.as_ptr()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

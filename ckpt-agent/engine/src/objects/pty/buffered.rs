@@ -13,8 +13,8 @@ use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
 use super::super::super::sys::tty;
-use super::{LineEnd, status};
 use super::full::{self, FRONT};
+use super::{LineEnd, status};
 
 /// A pair buffers some 20 KiB each way; more means that somebody writes.
 const MOST_BYTES: usize = 1 << 20;
@@ -289,8 +289,7 @@ impl<'a> Sides<'a> {
         let mut used = [false; 256];
         bytes().for_each(|byte| used[usize::from(byte)] = true);
         let is_free = |byte: u8| !used[usize::from(byte)] && byte != b'\n';
-        let unused =
-            (1..=255u8).find(|&byte| is_free(byte) && !status::FLOW.contains(&byte));
+        let unused = (1..=255u8).find(|&byte| is_free(byte) && !status::FLOW.contains(&byte));
         let end_of_file = unused.unwrap_or(self.modes.c_cc[libc::VEOF]);
         let canonical = self.modes.c_lflag & libc::ICANON != 0;
         let mut modes = self.modes;

@@ -73,11 +73,7 @@ pub(super) fn flush(slave: BorrowedFd<'_>, status: u8) -> Result<()> {
 ///
 /// # Errors
 /// Failed system calls.
-pub(super) fn tell_modes(
-    slave: BorrowedFd<'_>,
-    modes: &libc::termios2,
-    status: u8,
-) -> Result<()> {
+pub(super) fn tell_modes(slave: BorrowedFd<'_>, modes: &libc::termios2, status: u8) -> Result<()> {
     let set = |modes: &libc::termios2| {
         tty::set_modes(slave, modes)
             .map_err(|error| EngineError::system("ioctl TCSETS2", "a pseudoterminal", error))
