@@ -139,7 +139,7 @@ fn subreaper(mut node: ProcessNode) -> ProcessNode {
 }
 
 fn zombie(mut node: ProcessNode, status: i32) -> ProcessNode {
-    node.state = ProcessState::Zombie { status };
+    node.state = ProcessState::Zombie { status, user: None };
     node
 }
 
@@ -207,7 +207,7 @@ fn compare(node: &ProcessNode, seen: &Seen) -> Outcome {
         ProcessState::Alive | ProcessState::StandIn => {
             wanted.push(("state", field(3), "S".to_owned()))
         }
-        ProcessState::Zombie { status } => {
+        ProcessState::Zombie { status, .. } => {
             wanted.push(("state", field(3), "Z".to_owned()));
             // Nobody may look at the status of one that was kept from dumping a core, but its parent.
             if status & 0x80 == 0 {

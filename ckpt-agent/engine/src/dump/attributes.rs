@@ -5,11 +5,11 @@ use super::super::error::Result;
 use super::super::freeze::FrozenJob;
 use super::super::graph::{MemoryPolicy, ProcessAttributes, ThreadAttributes};
 use super::super::proc::read_text;
-use super::super::sys::arch_prctl;
 use super::super::sys::page::page_size;
 use super::super::sys::prctl::option;
 use super::super::sys::sched_attr;
 use super::super::sys::trial::Call;
+use super::super::sys::{arch_prctl, autogroup};
 use super::super::trace::{Batch, ProcessMemory, Remote, SCRATCH_DATA, SCRATCH_SIZE, Ticket};
 
 /// personality(2): changes nothing.
@@ -159,6 +159,7 @@ impl OfProcess {
         }
         let attributes = ProcessAttributes {
             core_filter,
+            group_nice: autogroup::nice_of(host_pid).unwrap_or(0),
             login_user: None,
             thp_flags: thp & !1,
             memory_merge: told(self.merge) == 1,

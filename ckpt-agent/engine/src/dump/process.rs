@@ -92,7 +92,7 @@ pub fn node(stat: &Stat, status: &Status, depth: usize, ppid: Pid) -> Result<Pro
         sid: session.unwrap_or(0),
     });
     let state = if stat.state == 'Z' {
-        ProcessState::Zombie { status: stat.exit_code.unwrap_or(0) }
+        ProcessState::Zombie { status: stat.exit_code.unwrap_or(0), user: Some(status.ruid) }
     } else {
         ProcessState::Alive
     };
@@ -136,6 +136,8 @@ pub struct Inside {
     pub local_descriptors: String,
     /// Its children that are stopped.
     pub stopped_children: Vec<StoppedChild>,
+    /// Its children of which it has not been told that they go on.
+    pub continued_children: Vec<Pid>,
     /// Threads, the leader first.
     pub threads: Vec<ThreadImage>,
     /// Filters of system calls that they are under.
@@ -152,6 +154,7 @@ impl Inside {
             memory_merge: false,
             no_exec_gain: 0,
             core_filter: None,
+            group_nice: 0,
             thp_flags: 0,
             ..std::mem::take(&mut self.attributes)
         };
@@ -271,6 +274,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
         membarrier: membarrier_of(registrations.map(|ticket| results[ticket.0])),
         local_descriptors,
         stopped_children: Vec::new(),
+        continued_children: Vec::new(),
         threads: Vec::new(),
         filters: Vec::new(),
     })

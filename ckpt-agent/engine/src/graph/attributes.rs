@@ -50,6 +50,9 @@ pub struct ProcessAttributes {
     /// /proc/PID/coredump_filter
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_filter: Option<u32>,
+    /// Nice value of its session's group for scheduling (/proc/PID/autogroup).
+    #[serde(default, skip_serializing_if = "is_zero_signed")]
+    pub group_nice: i32,
     /// /proc/PID/loginuid, where it is another than that of the job's init: the job itself has set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login_user: Option<u32>,

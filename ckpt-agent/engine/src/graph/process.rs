@@ -79,6 +79,9 @@ pub enum ProcessState {
     Zombie {
         /// As wait(2) tells it.
         status: i32,
+        /// Its real user, of whom its parent is told (si_uid); `None` in images of older writers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<u32>,
     },
     /// Stands for a process that lives in another instance; its links are among the graph's
     /// relays.
@@ -141,6 +144,9 @@ pub struct ProcessImage {
     /// Its children that are stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped_children: Vec<StoppedChild>,
+    /// Its children that go on after a stop, of which it has not been told (wait(2) with WCONTINUED).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continued_children: Vec<Pid>,
     /// Descriptors, ascending.
     pub descriptors: Vec<Descriptor>,
     /// fcntl(2) locks of the process: (descriptor to set it with, lock).

@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Row] = &[
     ("pkey_alloc(2)", Kept, ""),
     ("keyctl(2): keyrings of a thread or process", Refused, ""),
     ("keyctl(2): keyring of a session", Default, "that of whoever restarts the job"),
-    ("/proc/PID/autogroup", Default, "a session's group has no nice value of its own"),
+    ("/proc/PID/autogroup", Kept, "what takes a privilege only with it; a line says where not"),
     ("/proc/PID/loginuid", Kept, "where the job itself has set it, and whoever restarts it may; else that of whoever restarts it"),
     ("/proc/PID/sessionid", Default, "that of whoever restarts the job"),
     ("arch_prctl(2): ARCH_SHSTK_ENABLE", Refused, ""),

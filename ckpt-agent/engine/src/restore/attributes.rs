@@ -4,10 +4,10 @@ use super::super::arch::words::to_words;
 use super::super::arch::{Architecture, Current};
 use super::super::error::Result;
 use super::super::graph::{MemoryPolicy, ProcessImage, ThreadAttributes};
-use super::super::sys::arch_prctl;
 use super::super::sys::prctl::option;
 use super::super::sys::sched_attr::{is_real_time, set_io_priority, set_schedule};
 use super::super::sys::trial::Call;
+use super::super::sys::{arch_prctl, autogroup};
 use super::super::trace::{Batch, Remote, Scratch};
 
 /// PR_MCE_KILL_SET
@@ -149,13 +149,20 @@ fn set_policies(remote: &mut Remote<'_>, scratch: Scratch, image: &ProcessImage)
     Ok(all)
 }
 
-/// What would be in the way of the restore itself; what the process can't have of it here.
+/// What would be in the way of the restore itself; what the process can't have of it here. `by_root`: as for [`of_thread`].
 ///
 /// # Errors
 /// The process's end.
-pub fn last_of_process(remote: &mut Remote<'_>, image: &ProcessImage) -> Result<Vec<&'static str>> {
+pub fn last_of_process(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    by_root: bool,
+) -> Result<Vec<&'static str>> {
     let mut batch = Batch::new();
     let mut names = Vec::new();
+    let nice = image.attributes.group_nice;
+    let privileged = by_root && nice < 0;
+    let fits = nice == 0 || (!privileged && autogroup::set_nice(remote.thread().tid(), nice));
     if image.attributes.timer_numbers {
         names.push("PR_TIMER_CREATE_RESTORE_IDS");
         batch.add(libc::SYS_prctl, &[option::TIMER_CREATE_RESTORE_IDS, NUMBERS_ON, 0, 0, 0]);
@@ -173,7 +180,11 @@ pub fn last_of_process(remote: &mut Remote<'_>, image: &ProcessImage) -> Result<
         let flags = u64::from(image.attributes.no_exec_gain);
         batch.add(libc::SYS_prctl, &[option::SET_MDWE, flags, 0, 0, 0]);
     }
-    refused(remote, &batch, &names)
+    let mut lacking = refused(remote, &batch, &names)?;
+    if !fits {
+        lacking.push("the nice value of its session's group (/proc/PID/autogroup)");
+    }
+    Ok(lacking)
 }
 
 /// Runs calls; the names of those that are refused.

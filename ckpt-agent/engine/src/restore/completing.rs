@@ -72,7 +72,8 @@ impl Furnished<'_> {
         {
             let mut remote = self.remote()?;
             listen_again(&mut remote, image, context)?;
-            lacking.extend(attributes::last_of_process(&mut remote, image)?);
+            let by_root = context.user.is_some();
+            lacking.extend(attributes::last_of_process(&mut remote, image, by_root)?);
             say_lacking(context, image.pid, &lacking);
             match image.ignores_traps() {
                 true => remote.drop_scratch_ignoring_traps()?,

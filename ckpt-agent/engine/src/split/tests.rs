@@ -162,7 +162,7 @@ impl World {
                 let pid = self.alive(pid);
                 if pid != 2 && self.graph.processes.iter().all(|node| node.ppid != pid) {
                     self.held.remove(&pid);
-                    self.at(pid).state = ProcessState::Zombie { status: 256 };
+                    self.at(pid).state = ProcessState::Zombie { status: 256, user: None };
                 }
             }
             Event::Pipe(reader, writer, another) => {

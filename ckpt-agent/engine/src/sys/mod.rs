@@ -3,6 +3,7 @@
 pub mod abi;
 pub mod allocator;
 pub mod arch_prctl;
+pub mod autogroup;
 pub mod bpf;
 pub mod clone3;
 pub mod close_range;

@@ -158,6 +158,56 @@ pub fn exclusive(fd: impl AsFd) -> io::Result<bool> {
     Ok(read_with(fd, GET_EXCLUSIVE, 0i32)? != 0)
 }
 
+/// Modes that can't be changed, a bit each (TIOCGLCKTRMIOS); `None`: all can be.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn fixed_modes(fd: impl AsFd) -> io::Result<Option<libc::termios2>> {
+    /// TIOCGLCKTRMIOS
+    const GET_FIXED: u32 = 0x5456;
+    let mut bytes = [0; TERMIOS_SIZE];
+    // SAFETY: the request writes TERMIOS_SIZE bytes, a struct termios of the kernel's.
+    let answer = unsafe {
+        libc::ioctl(fd.as_fd().as_raw_fd(), GET_FIXED as libc::Ioctl, bytes.as_mut_ptr())
+    };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    let word = |at: usize| {
+        let mut word = [0; 4];
+        word.copy_from_slice(&bytes[at..at + 4]);
+        u32::from_ne_bytes(word)
+    };
+    let mut modes = no_modes();
+    (modes.c_iflag, modes.c_oflag, modes.c_cflag, modes.c_lflag) =
+        (word(0), word(4), word(8), word(12));
+    modes.c_line = bytes[16];
+    modes.c_cc.copy_from_slice(&bytes[17..TERMIOS_SIZE]);
+    Ok(Some(modes))
+}
+
+/// Fixes modes as they are, or none (TIOCSLCKTRMIOS).
+///
+/// # Errors
+/// EPERM without CAP_SYS_ADMIN, since Linux 5.9 also CAP_CHECKPOINT_RESTORE; as ioctl(2).
+pub fn fix_modes(fd: impl AsFd, modes: Option<&libc::termios2>) -> io::Result<()> {
+    /// TIOCSLCKTRMIOS
+    const SET_FIXED: u32 = 0x5457;
+    let modes = modes.copied().unwrap_or_else(no_modes);
+    let mut bytes = [0; TERMIOS_SIZE];
+    let words = [modes.c_iflag, modes.c_oflag, modes.c_cflag, modes.c_lflag];
+    bytes[..16].copy_from_slice(words.map(u32::to_ne_bytes).as_flattened());
+    bytes[16] = modes.c_line;
+    bytes[17..].copy_from_slice(&modes.c_cc);
+    // SAFETY: the request reads TERMIOS_SIZE bytes, which the array has.
+    let answer =
+        unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), SET_FIXED as libc::Ioctl, bytes.as_ptr()) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Line discipline of a side (TIOCGETD); 0: N_TTY.
 ///
 /// # Errors

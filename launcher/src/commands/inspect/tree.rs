@@ -55,7 +55,7 @@ fn row(content: &Content, node: &ProcessNode, depth: usize) -> Vec<String> {
 
 fn state(node: &ProcessNode, image: Option<&ProcessImage>) -> String {
     match (node.state, image.and_then(|image| image.stopped_by)) {
-        (ProcessState::Zombie { status }, _) => format!("zombie ({status:#x})"),
+        (ProcessState::Zombie { status, .. }, _) => format!("zombie ({status:#x})"),
         (ProcessState::StandIn, _) => "elsewhere".to_owned(),
         (ProcessState::Alive, Some(signal)) => format!("stopped ({signal})"),
         (ProcessState::Alive, None) => "alive".to_owned(),

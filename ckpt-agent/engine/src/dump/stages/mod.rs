@@ -2,6 +2,7 @@
 //! that is merely frozen. Dropping any of them lets the job go on.
 
 mod checks;
+mod children;
 mod copies;
 mod frozen;
 mod ipc;

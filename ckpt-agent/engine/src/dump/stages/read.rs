@@ -1,6 +1,5 @@
 //! What processes tell from inside, and the processes that hold their memory from then on.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -35,7 +34,7 @@ use crate::dump::stops;
 use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
 use crate::graph::{
-    Clocks, Descriptor, IpcObjects, MappedFile, Pid, ProcessAttributes, ProcessImage, version_of,
+    Clocks, Descriptor, IpcObjects, MappedFile, ProcessAttributes, ProcessImage, version_of,
 };
 use crate::inodes::segments;
 use crate::names;
@@ -76,7 +75,7 @@ struct Seen {
     statuses: Vec<Status>,
     timers: Vec<posix_timers::Listed>,
     sandboxes: Sandboxes,
-    stopped_children: Vec<Pid>,
+    children: stops::Children,
 }
 
 impl Quiesced {
@@ -94,7 +93,10 @@ impl Quiesced {
             doing::begin("looking at", Thing::Process(self.nodes[&process.host_pid].pid));
             mapped.push(self.check_process(process)?);
         }
-        self.find_stopped_children(processes, &mut mapped);
+        for (seen, children) in mapped.iter_mut().zip(self.children_of(processes)) {
+            seen.children = children;
+        }
+        self.say_cores();
         let listed = self.frozen.listed_ipc(processes);
         let listed = listed.map_err(|error| self.of_first(processes, error))?;
         for (process, Seen { vdso, statuses, .. }) in processes.iter_mut().zip(&mapped) {
@@ -182,15 +184,15 @@ impl Quiesced {
         let timers =
             posix_timers::listed(host_pid).map_err(|error| error.of(node.pid, &node.comm))?;
         let vdso = Vdso::of(host_pid, &mappings).map_err(|error| error.of(node.pid, &node.comm))?;
-        let stopped_children = Vec::new();
-        Ok(Seen { mappings, vdso, statuses, timers, sandboxes, stopped_children })
+        let children = stops::Children::default();
+        Ok(Seen { mappings, vdso, statuses, timers, sandboxes, children })
     }
 
     fn read_process(
         &mut self,
         process: &mut StoppedProcess,
         first: bool,
-        Seen { mut mappings, vdso, statuses, timers, sandboxes, stopped_children }: Seen,
+        Seen { mut mappings, vdso, statuses, timers, sandboxes, children }: Seen,
         moment: Instant,
         windows: &mut Vec<Window>,
     ) -> Result<Reading> {
@@ -217,7 +219,8 @@ impl Quiesced {
         };
         let mut inside = process::ask_process(&mut remote, moment)?;
         self.namespaces.ask(host_pid, &mut remote)?;
-        inside.stopped_children = stops::ask(&mut remote, &stopped_children).map_err(name)?;
+        inside.stopped_children = stops::ask(&mut remote, &children).map_err(name)?;
+        inside.continued_children = stops::ask_continued(&mut remote, &children).map_err(name)?;
         let before = statuses.first().and_then(|status| status.vmlck).filter(|_| is_first);
         inside.attributes.later_locked =
             attributes::later_locked(&mut remote, before, status.vmlck)?;
@@ -281,21 +284,6 @@ impl Quiesced {
         }
         let unwritten = Unwritten::new();
         Ok(Reading { stat, status, planned, inside, entry_point, vdso, identity, unwritten })
-    }
-
-    /// Which children of each process are stopped. Processes in PID namespaces of the job's own call them by other numbers, and are
-    /// not asked.
-    fn find_stopped_children(&self, processes: &[StoppedProcess], seen: &mut [Seen]) {
-        let node = |process: &StoppedProcess| self.nodes.get(&process.host_pid);
-        let mut stopped: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
-        for child in processes.iter().filter(|one| one.group_stop.is_some()).filter_map(node) {
-            stopped.entry(child.ppid).or_default().push(child.pid);
-        }
-        for (process, seen) in processes.iter().zip(seen) {
-            let own = node(process).filter(|node| node.inside.is_none());
-            let of_own = own.and_then(|own| stopped.remove(&own.pid));
-            seen.stopped_children = of_own.unwrap_or_default();
-        }
     }
 
     /// How large the pages of attached segments are: by what was seen before the job stood, else by another look.
@@ -521,6 +509,7 @@ impl Quiesced {
             oom_score_adj: process::oom_score_adj(host_pid)?,
             stopped_by: process.group_stop,
             stopped_children: reading.inside.stopped_children,
+            continued_children: reading.inside.continued_children,
             descriptors,
             locks: self.collected.process_locks.remove(&host_pid).unwrap_or_default(),
             actions: reading.inside.actions,

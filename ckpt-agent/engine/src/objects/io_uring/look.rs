@@ -15,7 +15,7 @@ use super::super::super::sys::uring::{
 use super::super::super::trace::{RunningThread, StoppedThread};
 use super::super::probe::FdInfo;
 use super::super::{DumpContext, Probe};
-use super::{MOST_BUFFERS, Ring};
+use super::{MOST_BUFFERS, Ring, names};
 
 /// IORING_CQE_F_MORE and IORING_CQE_F_NOTIF: of a request that has more than one completion.
 const ONE_OF_MORE: u32 = 1 << 1 | 1 << 3;
@@ -77,7 +77,7 @@ pub(super) fn look(probe: &Probe, context: &mut DumpContext) -> Result<Ring> {
         files: Vec::new(),
         buffers: buffers(&info)?,
         event: None,
-        names: names(&info)?,
+        names: file_names(&info)?,
         has_event: ask_for_event(probe.copy.as_fd()) == Errno::EBUSY,
         is_single: ask_for_event(probe.copy.as_fd()) == Errno::EEXIST,
         perhaps: None,
@@ -189,7 +189,7 @@ fn check_at_rest(info: &FdInfo, counts: &Counts) -> Result<()> {
         let what = "an io_uring with completions for which there is no room in it";
         return Err(Refusal::passing(what, "read them: try again").into());
     }
-    let waiting = info.below("PollList").filter(|line| line.starts_with("op=")).count();
+    let waiting: Vec<u8> = info.below("PollList").filter_map(operation).collect();
     let completed = counts.completed.wrapping_add(counts.overflow).wrapping_add(counts.dropped);
     let missing = counts.taken.wrapping_sub(completed) as i32;
     if missing < 0 {
@@ -197,14 +197,20 @@ fn check_at_rest(info: &FdInfo, counts: &Counts) -> Result<()> {
                     requests in flight can't be told";
         return Err(Refusal::new(what, CLOSE).into());
     }
-    let missing = usize::try_from(missing).unwrap_or(0).max(waiting);
+    let missing = usize::try_from(missing).unwrap_or(0).max(waiting.len());
     if missing > 0 {
         let what = format!(
-            "an io_uring with {missing} requests in flight (or whose completions were left out, IOSQE_CQE_SKIP_SUCCESS)"
+            "an io_uring with {missing} requests in flight{} (or whose completions were left out, IOSQE_CQE_SKIP_SUCCESS)",
+            names::waiting(&waiting)
         );
         return Err(Refusal::passing(what, WAIT).into());
     }
     Ok(())
+}
+
+/// `op=6, task_works=0` (io_uring/fdinfo.c): what a request does that waits for a descriptor.
+fn operation(line: &str) -> Option<u8> {
+    line.strip_prefix("op=")?.split(',').next()?.trim().parse().ok()
 }
 
 /// Refuses a ring where as many completions as requests prove nothing, as far as its memory shows: requests with
@@ -350,7 +356,7 @@ fn stop_pollers(host_pid: i32) -> Result<Vec<StoppedThread>> {
 }
 
 /// `    2: /some/path` (io_uring/fdinfo.c): the places of registered files that are taken.
-pub(super) fn names(info: &FdInfo) -> Result<Vec<Option<String>>> {
+pub(super) fn file_names(info: &FdInfo) -> Result<Vec<Option<String>>> {
     let count = info.number("UserFiles", 10)? as usize;
     let mut names = vec![None; count.min(uring::MOST_ENTRIES as usize + 1)];
     for line in info.below("UserFiles") {

@@ -7,6 +7,7 @@
 mod known;
 mod look;
 mod make;
+mod names;
 mod registered;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
 use super::super::probe::FdInfo;
-use super::look::{buffers, names};
+use super::look::{buffers, file_names};
 use super::registered::{escaped, told};
 
 #[test]
@@ -7,14 +7,14 @@ fn registered_things_are_read() {
     let text = "UserFiles:\t4\n    0: /tmp/a\\040b\n    2: anon_inode:[eventfd]\n    3: <none>\nUserBufs:\t2\n    \
                 1: 0x7f0012340000/4096\nPollList:\n  op=6, task_works=0\nCqOverflowList:\nNAPI:\tdisabled\n";
     let info = FdInfo::parse(text.to_owned());
-    let (found, held) = (names(&info).unwrap(), buffers(&info).unwrap());
+    let (found, held) = (file_names(&info).unwrap(), buffers(&info).unwrap());
     let expected = [Some("/tmp/a\\040b"), None, Some("anon_inode:[eventfd]"), None];
     assert_eq!(found.iter().map(Option::as_deref).collect::<Vec<_>>(), expected);
     assert_eq!(held, [None, Some((0x7f00_1234_0000, 4096))]);
     assert_eq!(info.below("PollList").count(), 1);
     assert_eq!(info.below("CqOverflowList").count(), 0);
     let odd = text.replace("    2: anon", "    7: anon");
-    assert!(names(&FdInfo::parse(odd)).is_err());
+    assert!(file_names(&FdInfo::parse(odd)).is_err());
 }
 
 #[test]

@@ -13,8 +13,8 @@ use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
 use super::super::super::sys::tty;
-use super::LineEnd;
 use super::full::{self, FRONT};
+use super::{LineEnd, status};
 
 /// A pair buffers some 20 KiB each way; more means that somebody writes.
 const MOST_BYTES: usize = 1 << 20;
@@ -40,6 +40,8 @@ pub(super) struct Buffered {
     pub(super) input_stopped: bool,
     /// The slave has been open and is closed.
     pub(super) slave_closed: bool,
+    /// What the master is told next in packet mode.
+    pub(super) status: u8,
 }
 
 fn system(call: &'static str, error: impl Into<io::Error>) -> EngineError {
@@ -64,10 +66,10 @@ pub(super) fn take_and_put_back(
         // Never opened: opening it now would make the next close of it be seen by the master.
         return Ok(Buffered::default());
     }
-    let side = Sides::borrow(master, slave)?;
-    let mut taken = Buffered { slave_closed: hung_up, ..Buffered::default() };
+    let (mut side, status) = Sides::borrow(master, slave)?;
+    let mut taken = Buffered { slave_closed: hung_up, status, ..Buffered::default() };
     let read = side.take(&mut taken);
-    let put_back = side.put(&taken);
+    let put_back = side.put_all(&taken);
     drop(side);
     put_back.map_err(|error| match error {
         EngineError::TooLong { limit_ms, .. } => EngineError::TooLong {
@@ -85,8 +87,9 @@ pub(super) fn take_and_put_back(
 /// # Errors
 /// Failed system calls.
 pub(super) fn fill(master: BorrowedFd<'_>, held: &Buffered) -> Result<()> {
-    let side = Sides::borrow(master, None)?;
-    side.put(held)
+    let (mut side, _) = Sides::borrow(master, None)?;
+    side.packet |= held.status != 0;
+    side.put_all(held)
 }
 
 /// Both sides of a pair in a state fit for moving bytes: not blocking, no packet mode. Everything
@@ -98,11 +101,14 @@ struct Sides<'a> {
     flags: OFlag,
     packet: bool,
     modes: libc::termios2,
+    /// Those that can't be changed otherwise.
+    fixed: Option<libc::termios2>,
 }
 
 impl<'a> Sides<'a> {
-    /// `open`: the slave, where somebody has it open. In exclusive mode nobody but root can open it once more.
-    fn borrow(master: BorrowedFd<'a>, open: Option<BorrowedFd<'_>>) -> Result<Self> {
+    /// `open`: the slave, where somebody has it open. In exclusive mode nobody but root can open it once more. Also what the
+    /// master was to be told in packet mode, which it is not any more.
+    fn borrow(master: BorrowedFd<'a>, open: Option<BorrowedFd<'_>>) -> Result<(Self, u8)> {
         let flags = fcntl(master, FcntlArg::F_GETFL).map_err(|errno| system("fcntl", errno))?;
         let flags = OFlag::from_bits_truncate(flags);
         let packet = tty::packet_mode(master).map_err(|error| system("ioctl TIOCGPKT", error))?;
@@ -130,14 +136,23 @@ impl<'a> Sides<'a> {
             )),
             _ => system("ioctl TIOCGPTPEER", error),
         })?;
+        let fixed =
+            tty::fixed_modes(master).map_err(|error| system("ioctl TIOCGLCKTRMIOS", error))?;
+        if fixed.is_some() && tty::fix_modes(master, None).is_err() {
+            return Err(EngineError::Refused(Refusal::new(
+                "a pseudoterminal whose modes are fixed (TIOCSLCKTRMIOS)",
+                "have root unlock them while checkpoints are taken",
+            )));
+        }
         // From here on `drop` gives everything back.
-        let sides = Self { master, slave, flags, packet, modes };
+        let sides = Self { master, slave, flags, packet, modes, fixed };
+        let status = if packet { status::take(master)? } else { 0 };
         fcntl(master, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))
             .map_err(|errno| system("fcntl", errno))?;
         if packet {
             tty::set_packet_mode(master, false).map_err(|error| system("ioctl TIOCPKT", error))?;
         }
-        Ok(sides)
+        Ok((sides, status))
     }
 
     fn set(&self, change: impl FnOnce(&mut libc::termios2)) -> Result<()> {
@@ -207,6 +222,45 @@ impl<'a> Sides<'a> {
         Err(EngineError::odd("input of a terminal", "no end of it"))
     }
 
+    /// Puts everything back, and what the master is told of it. What was flushed is told where it happens: before there is
+    /// anything to be lost. The rest is told by what happens last, of which packet mode tells nothing while it is off.
+    fn put_all(&mut self, held: &Buffered) -> Result<()> {
+        let told = |on| {
+            tty::set_packet_mode(self.master, on).map_err(|error| system("ioctl TIOCPKT", error))
+        };
+        let flushed = status::of_bytes(held.status);
+        if flushed != 0 {
+            told(true)?;
+            status::flush(self.slave.as_fd(), flushed)?;
+        }
+        self.put(held)?;
+        if held.status == 0 {
+            return Ok(());
+        }
+        told(true)?;
+        status::tell_modes(self.slave.as_fd(), &self.modes, held.status)?;
+        self.tell_flow(held)?;
+        // It is on already.
+        self.packet = false;
+        Ok(())
+    }
+
+    /// Tells the master that output was stopped, or that it goes on.
+    fn tell_flow(&self, held: &Buffered) -> Result<()> {
+        let slave = self.slave.as_fd();
+        if held.status & status::STOP != 0 && held.stopped_by_call {
+            flow(slave, true)?;
+            flow(slave, false)?;
+        } else if held.status & status::STOP != 0 && held.stopped {
+            self.resume_output()?;
+            self.stop_output()?;
+        } else if held.status & status::START != 0 && !held.stopped {
+            flow(slave, false)?;
+            flow(slave, true)?;
+        }
+        Ok(())
+    }
+
     fn put(&self, held: &Buffered) -> Result<()> {
         self.put_input(&held.input)?;
         if !held.output.is_empty() {
@@ -234,11 +288,14 @@ impl<'a> Sides<'a> {
         // A character for the end of file that is no byte of the lines themselves.
         let mut used = [false; 256];
         bytes().for_each(|byte| used[usize::from(byte)] = true);
-        let unused = (1..=255u8).find(|&byte| !used[usize::from(byte)] && byte != b'\n');
+        let is_free = |byte: u8| !used[usize::from(byte)] && byte != b'\n';
+        let unused = (1..=255u8).find(|&byte| is_free(byte) && !status::FLOW.contains(&byte));
         let end_of_file = unused.unwrap_or(self.modes.c_cc[libc::VEOF]);
         let canonical = self.modes.c_lflag & libc::ICANON != 0;
         let mut modes = self.modes;
-        modes.c_iflag = 0;
+        // As long as these characters do nothing, the master need not be told of another flow control.
+        let flows = status::flows(&modes) && !bytes().any(|byte| status::FLOW.contains(&byte));
+        modes.c_iflag = if flows { libc::IXON } else { 0 };
         modes.c_lflag &= !(libc::ECHO | libc::ECHONL | libc::ISIG | libc::IEXTEN | libc::EXTPROC);
         if canonical {
             // Erase, kill and their kin have had their effect.
@@ -246,6 +303,9 @@ impl<'a> Sides<'a> {
             modes.c_cc[libc::VEOF] = end_of_file;
             modes.c_cc[libc::VEOL] = self.modes.c_cc[libc::VEOL];
             modes.c_cc[libc::VEOL2] = self.modes.c_cc[libc::VEOL2];
+            if flows {
+                [modes.c_cc[libc::VSTART], modes.c_cc[libc::VSTOP]] = status::FLOW;
+            }
         }
         let mut stream = Vec::new();
         // Of those lines only that the reader's own buffer takes can be known when they are there.
@@ -333,8 +393,7 @@ impl<'a> Sides<'a> {
         let current = tty::modes(&self.slave).map_err(|error| system("ioctl TCGETS2", error))?;
         let mut modes = current;
         modes.c_iflag |= libc::IXON;
-        modes.c_cc[libc::VSTART] = 0x11;
-        modes.c_cc[libc::VSTOP] = 0x13;
+        [modes.c_cc[libc::VSTART], modes.c_cc[libc::VSTOP]] = status::FLOW;
         modes.c_lflag &= !libc::EXTPROC;
         tty::set_modes(&self.slave, &modes).map_err(|error| system("ioctl TCSETS2", error))?;
         write_all(self.master, &[modes.c_cc[which]])?;
@@ -348,6 +407,9 @@ impl Drop for Sides<'_> {
     fn drop(&mut self) {
         // All of these were set to the same values a moment ago, and cannot fail for another reason.
         let _ = tty::set_modes(&self.slave, &self.modes);
+        if self.fixed.is_some() {
+            let _ = tty::fix_modes(self.master, self.fixed.as_ref());
+        }
         if self.packet {
             let _ = tty::set_packet_mode(self.master, true);
         }

@@ -54,6 +54,8 @@ pub(super) fn strangers(
         size: tty::window_size(copy).map_err(failed("ioctl TIOCGWINSZ"))?,
         locked: false,
         packet: false,
+        status: 0,
+        fixed: None,
         exclusive: tty::exclusive(copy).unwrap_or(false),
         stopped: false,
         stopped_by_call: false,

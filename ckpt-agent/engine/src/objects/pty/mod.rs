@@ -5,6 +5,7 @@
 //! * `full`: bytes into a pair that they fill;
 //! * `controlling`: sessions and foreground process groups;
 //! * `modes`: termios as the graph keeps it;
+//! * `status`: what a master is told in packet mode;
 //! * `restore`: pairs with the same index, in the job's own devpts.
 
 mod buffered;
@@ -13,6 +14,7 @@ mod controlling;
 mod full;
 mod modes;
 mod restore;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -76,6 +78,12 @@ pub struct Pair {
     pub locked: bool,
     /// Packet mode (TIOCPKT).
     pub packet: bool,
+    /// What the master is told next in packet mode (TIOCPKT_*), besides bytes.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub status: u8,
+    /// Modes that can't be changed (TIOCSLCKTRMIOS).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<Modes>,
     /// Exclusive mode (TIOCEXCL).
     pub exclusive: bool,
     /// Output is stopped (^S).
@@ -103,6 +111,11 @@ pub struct Pair {
     /// User and group of the slave, and its permission bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<(u32, u32, u32)>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_none(status: &u8) -> bool {
+    *status == 0
 }
 
 /// Input of a terminal up to the place where a read stops.
@@ -272,14 +285,6 @@ fn dump_pair(
     let agents = agents.map_err(|error| system("dup", error))?;
     let slave = slaves.first().map(|&place| all[place].probe.copy.as_fd());
     let slave = slave.or(agents.as_ref().map(AsFd::as_fd));
-    if tty::has_packet_status(copy.as_fd()).map_err(|error| system("poll", error))? {
-        let what = "a pseudoterminal with a status in packet mode (TIOCPKT) that is not read yet";
-        let refusal = EngineError::from(Refusal::passing(what, "it is read soon: try again"));
-        return Err(match master.or(slaves.first().copied()).map(|place| all[place].probe) {
-            Some(probe) => refusal.at(probe.pid, &probe.comm, probe.fd),
-            None => refusal,
-        });
-    }
     let discipline = slave.map_or(Ok(0), tty::discipline);
     let discipline = discipline.map_err(|error| system("ioctl TIOCGETD", error))?;
     if discipline != 0 {
@@ -306,6 +311,10 @@ fn dump_pair(
         size: tty::window_size(&copy).map_err(|error| system("ioctl TIOCGWINSZ", error))?,
         locked: tty::locked(&copy).map_err(|error| system("ioctl TIOCGPTLCK", error))?,
         packet: tty::packet_mode(&copy).map_err(|error| system("ioctl TIOCGPKT", error))?,
+        status: buffered.status,
+        fixed: tty::fixed_modes(&copy)
+            .map_err(|error| system("ioctl TIOCGLCKTRMIOS", error))?
+            .map(Modes::from),
         exclusive: slave.is_some_and(|slave| tty::exclusive(slave).unwrap_or(false)),
         stopped: buffered.stopped,
         stopped_by_call: buffered.stopped_by_call,

@@ -9,6 +9,7 @@ use super::super::super::error::{EngineError, Result};
 use super::super::super::job_init::World;
 use super::super::super::sys::tty;
 use super::buffered::{self, Buffered};
+use super::status;
 use super::{Object, Pair, RelayEnd, RelayKind, RestoreContext, Saved, Side, Terminal};
 
 /// Indices that are tried: kernel.pty.max as the kernel sets it.
@@ -132,6 +133,8 @@ fn masters_half(pair: &Pair) -> Pair {
         input_stopped: false,
         slave_closed: false,
         exclusive: false,
+        status: status::of_bytes(pair.status),
+        fixed: None,
         input: Vec::new(),
         ..pair.clone()
     }
@@ -139,7 +142,14 @@ fn masters_half(pair: &Pair) -> Pair {
 
 /// The pair whose master the agent holds.
 fn slaves_half(pair: &Pair) -> Pair {
-    Pair { packet: false, locked: false, output: None, slave_closed: false, ..pair.clone() }
+    Pair {
+        packet: false,
+        status: 0,
+        locked: false,
+        output: None,
+        slave_closed: false,
+        ..pair.clone()
+    }
 }
 
 fn system(call: &'static str, index: u32, error: impl Into<std::io::Error>) -> EngineError {
@@ -236,6 +246,7 @@ fn set_up(master: &OwnedFd, index: u32, pair: &Pair, context: &mut RestoreContex
         stopped: pair.stopped,
         stopped_by_call: pair.stopped_by_call,
         input_stopped: pair.input_stopped,
+        status: pair.status,
         ..Buffered::default()
     };
     if let Some(output) = pair.output {
@@ -261,6 +272,13 @@ fn set_up(master: &OwnedFd, index: u32, pair: &Pair, context: &mut RestoreContex
     }
     if pair.locked {
         tty::set_locked(master, true).map_err(|error| system("ioctl TIOCSPTLCK", index, error))?;
+    }
+    if let Some(fixed) = &pair.fixed {
+        if tty::fix_modes(master, Some(&fixed.into())).is_err() {
+            context.warn(format!(
+                "modes of /dev/pts/{index} could not be changed (TIOCSLCKTRMIOS), and can be here"
+            ));
+        }
     }
     if pair.exclusive {
         // The flag is the slave's; later opens fail, so it comes last.

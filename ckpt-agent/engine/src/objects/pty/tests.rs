@@ -223,3 +223,25 @@ fn the_console_goes_to_the_launcher_and_strangers_are_refused() {
     write(&back.fds[0], b"$");
     assert_eq!(reads(master.as_fd()).concat(), b"$");
 }
+
+#[test]
+fn what_packet_mode_tells_survives_a_dump_and_a_restore() {
+    let _alone = alone();
+    let (master, slave) = pair();
+    change(&slave, |modes| modes.c_lflag &= !libc::ECHO);
+    tty::set_packet_mode(&master, true).unwrap();
+    // SAFETY: the argument is a number.
+    assert_eq!(unsafe { libc::ioctl(slave.as_raw_fd(), libc::TCFLSH, libc::TCIOFLUSH) }, 0);
+    change(&slave, |modes| modes.c_iflag &= !libc::IXON);
+    write(&slave, b"output");
+    write(&master, b"input\n");
+    // TIOCPKT_FLUSHREAD, TIOCPKT_FLUSHWRITE, TIOCPKT_NOSTOP
+    let told: [&[u8]; 2] = [&[1 | 2 | 16], b"\0output"];
+    let dumped = dump(&[master.as_fd(), slave.as_fd()]);
+    assert_eq!(reads(master.as_fd()), told, "after the dump");
+    assert_eq!(reads(slave.as_fd()), [b"input\n"]);
+    drop((master, slave));
+    let back = dumped.restore();
+    assert_eq!(reads(back.fds[0].as_fd()), told, "after the restore");
+    assert_eq!(reads(back.fds[1].as_fd()), [b"input\n"]);
+}

@@ -233,8 +233,9 @@ impl<H: Hooks> Heritage<'_, H> {
                 Ok(())
             }
             (Phase::Zombies, _) => {
-                if let Role::Zombie { status } = birth.role {
+                if let Role::Zombie { status, user } = birth.role {
                     self.verify(me)?;
+                    become_user(user);
                     return end_with(status);
                 }
                 self.await_zombies(Some(me))
@@ -370,6 +371,17 @@ fn wait_for(child: Pid, options: i32) -> Step {
             Errno::EINTR => {}
             error => return Err(HelperError::system(format!("wait for process {child}"))(error)),
         }
+    }
+}
+
+/// Makes the process a user's, as whom it is to end. Where that takes a right that it has not, it can't have been another's:
+/// users of a user namespace are called otherwise outside.
+fn become_user(user: Option<u32>) {
+    // SAFETY: takes numbers only. It is a call of this thread alone, the only one of its process.
+    let own = unsafe { libc::getuid() };
+    if let Some(user) = user.filter(|user| *user != own) {
+        // SAFETY: as above.
+        unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) };
     }
 }
 

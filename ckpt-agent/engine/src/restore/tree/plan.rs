@@ -77,6 +77,8 @@ pub enum Role {
     Zombie {
         /// As wait(2) tells it.
         status: i32,
+        /// Its real user, where that is known.
+        user: Option<u32>,
     },
     /// Ends in this round and is waited for.
     Temporary {
@@ -199,7 +201,7 @@ impl<'a> Drafter<'a> {
         };
         let role = match node.state {
             ProcessState::Alive | ProcessState::StandIn => Role::Kept,
-            ProcessState::Zombie { status } => Role::Zombie { status },
+            ProcessState::Zombie { status, user } => Role::Zombie { status, user },
         };
         let birth = Birth {
             pid: node.pid,

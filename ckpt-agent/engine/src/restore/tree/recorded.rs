@@ -250,7 +250,7 @@ fn check_numbers(node: &ProcessNode) -> Result<(), TreeError> {
         {
             number("its exit signal", node.exit_signal)
         }
-        ProcessState::Zombie { status } if super::zombie::Ending::of(status).is_none() => {
+        ProcessState::Zombie { status, .. } if super::zombie::Ending::of(status).is_none() => {
             Err(TreeError::Status { pid, status })
         }
         _ => Ok(()),

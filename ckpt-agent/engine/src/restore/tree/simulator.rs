@@ -119,7 +119,7 @@ impl Kernel {
                 subreaper: process.subreaper,
                 inside: None,
                 state: match process.zombie {
-                    Some(status) => ProcessState::Zombie { status },
+                    Some(status) => ProcessState::Zombie { status, user: None },
                     None => ProcessState::Alive,
                 },
             })
@@ -177,7 +177,7 @@ impl Kernel {
         }
         for birth in &plan.births {
             match birth.role {
-                Role::Zombie { status } => self.exit(birth.pid, status)?,
+                Role::Zombie { status, .. } => self.exit(birth.pid, status)?,
                 _ if birth.subreaper => self.set_subreaper(birth.pid, true)?,
                 _ => {}
             }
