@@ -14,6 +14,7 @@
 mod aside;
 mod by_path;
 mod carried;
+mod changed;
 mod console_terminal;
 mod context;
 mod families;

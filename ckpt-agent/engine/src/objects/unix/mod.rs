@@ -13,6 +13,7 @@ mod restore;
 mod senders;
 #[cfg(test)]
 mod tests;
+mod urgent;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -160,6 +161,9 @@ pub struct Message {
     /// The process that has sent it, where its receiver wants to know (SO_PASSCRED) and that is still there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Pid>,
+    /// It is the stream's urgent byte (MSG_OOB).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub urgent: bool,
 }
 
 /// Copies of all descriptors that are under way to a socket, in their order.
@@ -257,10 +261,6 @@ impl ObjectKind for UnixSocket {
             if matches!(found.object.link, UnixLink::Listening { .. }) {
                 continue;
             }
-            if is_urgent(found.probe) {
-                let what = "a Unix socket with an urgent byte (MSG_OOB) that is not read yet";
-                return Err(soon(found.probe, what, "it is read soon: try again"));
-            }
             found.object.received = queue::peek(found.probe, found.object.variety, context)?;
             if !found.object.received.is_empty()
                 && found.object.options.number("pass_credentials") != 0
@@ -288,13 +288,6 @@ impl ObjectKind for UnixSocket {
 /// Whether the process that was found with a socket has another root directory than the job.
 fn is_below(probe: &Probe) -> bool {
     root_directory(probe.host_pid).is_ok_and(|root| root.is_some())
-}
-
-/// Whether a stream has an urgent byte. It is peeked at: that takes nothing.
-fn is_urgent(probe: &Probe) -> bool {
-    let flags = libc::MSG_OOB | libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    let mut byte = [std::mem::MaybeUninit::uninit(); 1];
-    SockRef::from(&probe.copy).recv_with_flags(&mut byte, flags).is_ok_and(|bytes| bytes > 0)
 }
 
 /// A name with what is needed to bind to it again.
