@@ -25,7 +25,7 @@ pub(super) const SOCKET: &[Row] = &[
     ("SO_BSDCOMPAT", Nothing, "Linux ignores it"),
     ("SO_REUSEPORT", Kept, ""),
     ("SO_PASSCRED", Kept, ""),
-    ("SO_PEERCRED", Kept, "see Limits for processes that have ended"),
+    ("SO_PEERCRED", Kept, "see Limits for numbers that can't be had"),
     ("SO_RCVLOWAT", Kept, ""),
     ("SO_SNDLOWAT", Nothing, "it cannot be set on Linux"),
     ("SO_RCVTIMEO", Kept, ""),

@@ -201,6 +201,11 @@ fn system(call: &'static str, error: impl Into<std::io::Error>) -> EngineError {
 }
 
 impl UnixSocket {
+    /// Whether its program asks who has sent what it reads (SO_PASSCRED).
+    pub fn asks_for_senders(&self) -> bool {
+        self.options.number("pass_credentials") != 0
+    }
+
     /// As if it had never been connected or bound.
     pub(super) fn become_idle(&mut self) {
         self.name = None;
@@ -262,16 +267,6 @@ impl ObjectKind for UnixSocket {
                 continue;
             }
             found.object.received = queue::peek(found.probe, found.object.variety, context)?;
-            if !found.object.received.is_empty()
-                && found.object.options.number("pass_credentials") != 0
-                && found.object.received.iter().any(|message| message.by.is_none())
-            {
-                context.warn(format!(
-                    "process {} ({}), descriptor {}: queued messages will carry the credentials of the \
-                     job's init after a restart, where they are a stream's or of a process that has ended",
-                    found.probe.pid, found.probe.comm, found.probe.fd
-                ));
-            }
         }
         Ok(())
     }

@@ -533,8 +533,7 @@ fn rights(files: &[RawFd]) -> Vec<u8> {
 /// Whom a message is from, where its receiver asks: of a process that has ended no number is known, but most likely it has
 /// made the connection.
 fn sender_of(socket: &UnixSocket, message: &Message) -> Option<Pid> {
-    let asks = socket.options.number("pass_credentials") != 0;
-    message.by.or(socket.peer_process).filter(|_| asks)
+    message.by.or(socket.peer_process).filter(|_| socket.asks_for_senders())
 }
 
 /// The urgent byte of a stream.
