@@ -38,6 +38,11 @@ use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContex
 /// Options of Unix sockets.
 const KIND: Kind = Kind { family: libc::AF_UNIX, protocol: 0 };
 
+/// How queues are looked at.
+const FLAGS: i32 = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+/// More than this in one queue is not believed.
+const MOST_BYTES: usize = 1 << 30;
+
 /// A Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnixSocket {

@@ -12,7 +12,7 @@ use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
 use super::super::changed::Changed;
 use super::super::shown::{Item, Shown};
-use super::{DumpContext, Message, Probe, UnixKind, soon, system, urgent};
+use super::{DumpContext, FLAGS, MOST_BYTES, Message, Probe, UnixKind, soon, system, urgent};
 
 /// A message is at most as long as its sender's buffer.
 const LONGEST: usize = 16 << 20;
@@ -22,8 +22,6 @@ const USUAL: usize = 256 * 1024;
 const LEAST: usize = 4096;
 /// CMSG_SPACE of struct ucred: 16 bytes of header, 12 of content, padded.
 const CREDENTIALS: usize = 32;
-/// More than this in one queue is not believed.
-pub(super) const MOST_BYTES: usize = 1 << 30;
 
 /// Keeps everything that is queued, in order.
 pub(super) fn peek(
@@ -259,8 +257,6 @@ fn set(probe: &Probe, option: i32, value: i32) -> Result<()> {
     sockopt::set_int(&probe.copy, libc::SOL_SOCKET, option, value)
         .map_err(|error| system("setsockopt", error))
 }
-
-pub(super) const FLAGS: i32 = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
 
 /// `ends`: it is shut, so that credentials tell messages from the end. `most`: how many bytes there are, where a look beyond
 /// them would take the error that waits behind them (unix_stream_read_generic()).

@@ -11,8 +11,7 @@ use super::super::super::sys::message::receive;
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
 use super::super::changed::Changed;
-use super::queue::{FLAGS, MOST_BYTES};
-use super::{Probe, soon, system};
+use super::{FLAGS, MOST_BYTES, Probe, soon, system};
 
 /// SO_PASSPIDFD (Linux 6.5).
 const SO_PASSPIDFD: i32 = 76;
