@@ -74,7 +74,6 @@ int main(int argc, char **argv)
 	EXPECT("who has made a pair, other end", peer(pair[1]), getpid());
 	EXPECT("who has connected", peer(accepted), process);
 	EXPECT("who waits to be accepted", peer((int)BUILD(accept(listener, NULL, NULL))), process);
-	/* After a second restart a sender is known no more, but for the pair's maker. */
 	expect_sender(datagrams[0], "parent's", getpid());
 	conform_join(process);
 	conform_pass();

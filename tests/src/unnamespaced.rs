@@ -215,6 +215,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "unixabstract",
             "unixpair",
             "unixpath",
+            "unixcredentials",
             "unixpeer",
             "uringshared",
             "uringsingle",
@@ -253,7 +254,7 @@ const NEED_PRIVILEGE: &[Excuse] = &[
         "reads the path of its program, which without privilege stays ckptd's",
         &["cmdline", "programgone"],
     ),
-    ("a peer's number is one that has to be asked for", &["unixpeer"]),
+    ("a peer's number is one that has to be asked for", &["unixcredentials", "unixpeer"]),
     (
         "threads in a user namespace of their own can't ask for numbers, and others of the machine may be quicker",
         &["usernamespace"],

@@ -17,6 +17,7 @@ mod hidden;
 mod inside;
 mod into_store;
 mod mapped_file;
+mod message_senders;
 mod namespaces;
 mod offers;
 mod outside;

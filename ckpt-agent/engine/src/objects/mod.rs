@@ -14,6 +14,7 @@
 mod aside;
 mod by_path;
 mod carried;
+mod changed;
 mod console_terminal;
 mod context;
 mod families;
@@ -60,7 +61,7 @@ pub use shown::Shown;
 pub(crate) use socket_options::reads_option;
 pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};
 pub use timerfd::settle as settle_timers;
-pub use unix::{UnixKind, UnixLink, UnixSocket, in_flight};
+pub use unix::{Message as UnixMessage, UnixKind, UnixLink, UnixSocket, in_flight};
 pub use userfault::{Userfault, is_watched, is_write_watched};
 
 use std::collections::BTreeMap;

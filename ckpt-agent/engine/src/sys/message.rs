@@ -110,7 +110,7 @@ fn descriptors(bytes: &[u8]) -> Vec<OwnedFd> {
 }
 
 /// The process out of ancillary data (struct ucred begins with it).
-fn process(bytes: &[u8]) -> Option<i32> {
+pub fn process(bytes: &[u8]) -> Option<i32> {
     let mut found = None;
     each_part(bytes, &mut |kind, data| {
         if kind == libc::SCM_CREDENTIALS {

@@ -11,6 +11,7 @@ use super::snapshot::{ProcessDump, Snapshot, SnapshotData};
 use crate::arch::{Architecture, Current};
 use crate::doing::{self, Thing};
 use crate::dump::collect::Collected;
+use crate::dump::message_senders;
 use crate::dump::namespaces;
 use crate::dump::offers;
 use crate::dump::process;
@@ -63,6 +64,8 @@ impl Quiesced {
         let portable = Current::jump(0).is_some();
         let vdso_image = vdso.as_ref().and_then(Vdso::image).filter(|_| portable);
         let vdso_image = vdso_image.map(|bytes| self.context.keep(bytes.to_vec()));
+        let unknown = message_senders::unknown(&self.collected.files, &self.collected.probes);
+        unknown.into_iter().for_each(|line| self.context.warn(line));
         drop(std::mem::take(&mut self.collected.probes));
         // Before the job goes on: what it closes must be closed.
         drop(std::mem::take(&mut self.context.held));

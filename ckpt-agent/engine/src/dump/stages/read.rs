@@ -22,6 +22,7 @@ use crate::dump::cut_short;
 use crate::dump::directories;
 use crate::dump::inside;
 use crate::dump::login_of;
+use crate::dump::message_senders;
 use crate::dump::pages::Pagemap;
 use crate::dump::posix_timers;
 use crate::dump::process;
@@ -240,6 +241,10 @@ impl Quiesced {
         let Collected { files, descriptors, .. } = &mut self.collected;
         let own = descriptors.get(&host_pid).map_or(&[][..], Vec::as_slice);
         inside::unix_peers(&mut remote, own, files).map_err(name)?;
+        // In a PID namespace of the job's own it would be told other numbers.
+        if self.nodes.get(&host_pid).is_none_or(|node| node.inside.is_none()) {
+            message_senders::ask(&mut remote, own, files, &self.context.blobs).map_err(name)?;
+        }
         let mut known = process::Known {
             depth: self.frozen.depth,
             sleeps: &self.frozen.sleeps,

@@ -13,10 +13,11 @@ use nix::sys::socket::{MsgFlags, recv};
 use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
+use super::super::changed::Changed;
 use super::orphans::{self, Orphans};
 use super::outer::{Whereabouts, whereabouts};
 use super::refill::{Refill, refill};
-use super::urgent::{self, Changed, Taken, Unread};
+use super::urgent::{self, Taken, Unread};
 use super::widened::{SameSize, Widened, tell_of_room};
 use super::{DumpContext, Found, Probe, TcpSocket, TcpState, diag, kernel_state, soon};
 
@@ -467,7 +468,7 @@ fn peek_plain(probe: &Probe) -> Result<Option<Vec<u8>>> {
     let mut bytes = vec![0u8; count];
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     // A program's own offset (Linux 6.9) would be peeked from, and moved. Older kernels have none.
-    let _offset = urgent::Changed::begin(probe.copy.as_fd(), libc::SO_PEEK_OFF, -1).ok();
+    let _offset = Changed::begin(probe.copy.as_fd(), libc::SO_PEEK_OFF, -1).ok();
     let got = recv(probe.copy.as_raw_fd(), &mut bytes, flags)
         .map_err(|errno| EngineError::system("peek at", "a TCP socket's queue", errno))?;
     Ok((got == count).then_some(bytes))

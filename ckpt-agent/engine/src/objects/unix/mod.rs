@@ -13,6 +13,7 @@ mod restore;
 mod senders;
 #[cfg(test)]
 mod tests;
+mod urgent;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -36,6 +37,11 @@ use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContex
 
 /// Options of Unix sockets.
 const KIND: Kind = Kind { family: libc::AF_UNIX, protocol: 0 };
+
+/// How queues are looked at.
+const FLAGS: i32 = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+/// More than this in one queue is not believed.
+const MOST_BYTES: usize = 1 << 30;
 
 /// A Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +166,9 @@ pub struct Message {
     /// The process that has sent it, where its receiver wants to know (SO_PASSCRED) and that is still there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Pid>,
+    /// It is the stream's urgent byte (MSG_OOB).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub urgent: bool,
 }
 
 /// Copies of all descriptors that are under way to a socket, in their order.
@@ -197,6 +206,11 @@ fn system(call: &'static str, error: impl Into<std::io::Error>) -> EngineError {
 }
 
 impl UnixSocket {
+    /// Whether its program asks who has sent what it reads (SO_PASSCRED).
+    pub fn asks_for_senders(&self) -> bool {
+        self.options.number("pass_credentials") != 0
+    }
+
     /// As if it had never been connected or bound.
     pub(super) fn become_idle(&mut self) {
         self.name = None;
@@ -257,21 +271,7 @@ impl ObjectKind for UnixSocket {
             if matches!(found.object.link, UnixLink::Listening { .. }) {
                 continue;
             }
-            if is_urgent(found.probe) {
-                let what = "a Unix socket with an urgent byte (MSG_OOB) that is not read yet";
-                return Err(soon(found.probe, what, "it is read soon: try again"));
-            }
             found.object.received = queue::peek(found.probe, found.object.variety, context)?;
-            if !found.object.received.is_empty()
-                && found.object.options.number("pass_credentials") != 0
-                && found.object.received.iter().any(|message| message.by.is_none())
-            {
-                context.warn(format!(
-                    "process {} ({}), descriptor {}: queued messages will carry the credentials of the \
-                     job's init after a restart, where they are a stream's or of a process that has ended",
-                    found.probe.pid, found.probe.comm, found.probe.fd
-                ));
-            }
         }
         Ok(())
     }
@@ -288,13 +288,6 @@ impl ObjectKind for UnixSocket {
 /// Whether the process that was found with a socket has another root directory than the job.
 fn is_below(probe: &Probe) -> bool {
     root_directory(probe.host_pid).is_ok_and(|root| root.is_some())
-}
-
-/// Whether a stream has an urgent byte. It is peeked at: that takes nothing.
-fn is_urgent(probe: &Probe) -> bool {
-    let flags = libc::MSG_OOB | libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    let mut byte = [std::mem::MaybeUninit::uninit(); 1];
-    SockRef::from(&probe.copy).recv_with_flags(&mut byte, flags).is_ok_and(|bytes| bytes > 0)
 }
 
 /// A name with what is needed to bind to it again.

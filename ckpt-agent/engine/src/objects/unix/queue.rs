@@ -5,13 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use super::super::super::error::{EngineError, Result};
-use super::super::super::graph::FileId;
+use super::super::super::graph::{FileId, Pid};
 use super::super::super::late::cookie_of;
 use super::super::super::sys::message::{receive, receive_rights, without_last_piece};
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
+use super::super::changed::Changed;
 use super::super::shown::{Item, Shown};
-use super::{DumpContext, Message, Probe, UnixKind, soon, system};
+use super::{DumpContext, FLAGS, MOST_BYTES, Message, Probe, UnixKind, soon, system, urgent};
 
 /// A message is at most as long as its sender's buffer.
 const LONGEST: usize = 16 << 20;
@@ -21,8 +22,6 @@ const USUAL: usize = 256 * 1024;
 const LEAST: usize = 4096;
 /// CMSG_SPACE of struct ucred: 16 bytes of header, 12 of content, padded.
 const CREDENTIALS: usize = 32;
-/// More than this in one queue is not believed.
-const MOST_BYTES: usize = 1 << 30;
 
 /// Keeps everything that is queued, in order.
 pub(super) fn peek(
@@ -31,31 +30,87 @@ pub(super) fn peek(
     context: &mut DumpContext,
 ) -> Result<Vec<Message>> {
     let mut under_way = context.in_flight.remove(&probe.inode()).unwrap_or_default().into_iter();
-    let (mut messages, mut stream) = (Vec::new(), Vec::new());
+    let mut kept = Kept::default();
     let shown = context.shown.clone();
     walk(probe, kind, &shown, &mut |peeked| {
         let files: Vec<FileId> = under_way.by_ref().take(peeked.rights).collect();
         if files.len() != peeked.rights {
             return Err(EngineError::odd("the queue of a Unix socket", "it changes"));
         }
-        if kind == UnixKind::Stream && files.is_empty() && peeked.process.is_none() {
-            stream.extend_from_slice(peeked.bytes);
-            return Ok(());
-        }
-        keep_stream(&mut stream, &mut messages, context);
         let from = if kind == UnixKind::Stream { None } else { sender(peeked.from) };
         let by = peeked.process.and_then(|process| context.pids.get(&process).copied());
-        messages.push(Message { bytes: context.keep(peeked.bytes.to_vec()), from, files, by });
+        let whole = kind != UnixKind::Stream || peeked.process.is_some();
+        let like = Like { from, by, whole };
+        let Some(at) = peeked.urgent else {
+            kept.add(peeked.bytes, files, false, &like, context);
+            return Ok(());
+        };
+        let (before, rest) = peeked.bytes.split_at(at.min(peeked.bytes.len()));
+        let (byte, behind) = rest.split_at(rest.len().min(1));
+        if !files.is_empty() && peeked.bytes.len() > 1 {
+            return Err(EngineError::odd(
+                "the queue of a Unix socket",
+                "an urgent byte within others",
+            ));
+        }
+        if !before.is_empty() {
+            kept.add(before, Vec::new(), false, &like, context);
+        }
+        kept.add(byte, files, true, &like, context);
+        if !behind.is_empty() {
+            kept.add(behind, Vec::new(), false, &like, context);
+        }
         Ok(())
     })?;
-    keep_stream(&mut stream, &mut messages, context);
-    Ok(messages)
+    kept.flush(context);
+    Ok(kept.messages)
 }
 
-fn keep_stream(stream: &mut Vec<u8>, messages: &mut Vec<Message>, context: &mut DumpContext) {
-    if !stream.is_empty() {
-        let bytes = context.keep(std::mem::take(stream));
-        messages.push(Message { bytes, from: None, files: Vec::new(), by: None });
+/// What several parts of a piece have in common.
+struct Like {
+    from: Option<Vec<u8>>,
+    by: Option<Pid>,
+    /// It is a message of its own in any case.
+    whole: bool,
+}
+
+/// What is kept of a queue: bytes of a stream that come one after the other as one message.
+#[derive(Default)]
+struct Kept {
+    messages: Vec<Message>,
+    stream: Vec<u8>,
+}
+
+impl Kept {
+    fn add(
+        &mut self,
+        bytes: &[u8],
+        files: Vec<FileId>,
+        urgent: bool,
+        like: &Like,
+        context: &mut DumpContext,
+    ) {
+        if !like.whole && files.is_empty() && !urgent {
+            self.stream.extend_from_slice(bytes);
+            return;
+        }
+        self.flush(context);
+        let bytes = context.keep(bytes.to_vec());
+        let (from, by) = (like.from.clone(), like.by);
+        self.messages.push(Message { bytes, from, files, by, urgent });
+    }
+
+    fn flush(&mut self, context: &mut DumpContext) {
+        if !self.stream.is_empty() {
+            let bytes = context.keep(std::mem::take(&mut self.stream));
+            self.messages.push(Message {
+                bytes,
+                from: None,
+                files: Vec::new(),
+                by: None,
+                urgent: false,
+            });
+        }
     }
 }
 
@@ -84,6 +139,8 @@ struct Peeked<'a> {
     descriptors: Vec<OwnedFd>,
     /// How many descriptors come with it; one that was shown before shows none.
     rights: usize,
+    /// The place of the stream's urgent byte, if that is one of these.
+    urgent: Option<usize>,
 }
 
 type Each<'a> = &'a mut dyn FnMut(Peeked<'_>) -> Result<()>;
@@ -104,6 +161,9 @@ fn walk(probe: &Probe, kind: UnixKind, shown: &Shown, each: Each<'_>) -> Result<
             return Err(soon(probe, what, "it is read soon: try again"));
         }
     };
+    let mark = if kind == UnixKind::Stream { urgent::place(probe)? } else { None };
+    let inline = || Changed::begin(probe.copy.as_fd(), libc::SO_OOBINLINE, 1);
+    let _inline = mark.map(|_| inline()).transpose()?;
     let (offset, credentials) = (get(libc::SO_PEEK_OFF)?, get(libc::SO_PASSCRED)?);
     // Credentials come with messages alone: an empty one looks like the end otherwise.
     let ends = kind == UnixKind::Sequence && is_shut(probe)?;
@@ -111,7 +171,15 @@ fn walk(probe: &Probe, kind: UnixKind, shown: &Shown, each: Each<'_>) -> Result<
         set(probe, libc::SO_PASSCRED, 1)?;
     }
     let taken = match kind {
-        UnixKind::Stream => peek_all(probe, kind, ends, most, each),
+        UnixKind::Stream => {
+            let mut passed = 0;
+            peek_all(probe, kind, ends, most, &mut |peeked| {
+                let length = peeked.bytes.len();
+                let urgent = mark.and_then(|mark| mark.checked_sub(passed));
+                passed += length;
+                each(Peeked { urgent: urgent.filter(|at| *at < length), ..peeked })
+            })
+        }
         _ => peek_messages(probe, kind, ends, shown, each),
     };
     // On every path the program's own offset comes back (-1: none).
@@ -168,7 +236,7 @@ fn peek_messages(
         .ok_or_else(|| EngineError::odd("SO_COOKIE", "a Unix socket has none"))?;
     for item in shown.complete(cookie, head, visible) {
         let Item { bytes, from, process, descriptors, rights } = item;
-        each(Peeked { bytes: &bytes, from: &from, process, descriptors, rights })?;
+        each(Peeked { bytes: &bytes, from: &from, process, descriptors, rights, urgent: None })?;
     }
     Ok(())
 }
@@ -189,8 +257,6 @@ fn set(probe: &Probe, option: i32, value: i32) -> Result<()> {
     sockopt::set_int(&probe.copy, libc::SOL_SOCKET, option, value)
         .map_err(|error| system("setsockopt", error))
 }
-
-const FLAGS: i32 = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
 
 /// `ends`: it is shut, so that credentials tell messages from the end. `most`: how many bytes there are, where a look beyond
 /// them would take the error that waits behind them (unix_stream_read_generic()).
@@ -261,7 +327,7 @@ fn peek_all(
         let bytes = buffer.get(..length).unwrap_or_default();
         let rights = descriptors.len();
         let process = message.process;
-        each(Peeked { bytes, from: &message.from, process, descriptors, rights })?;
+        each(Peeked { bytes, from: &message.from, process, descriptors, rights, urgent: None })?;
     }
     Ok(())
 }

@@ -313,6 +313,10 @@ impl<'a> Work<'a> {
                 grow(sender, room.saturating_add(1 << 20));
                 let mut files = self.files(message, context)?;
                 let by = sender_of(socket, message);
+                if message.urgent {
+                    send_urgent(by, sender, &bytes, &files)?;
+                    continue;
+                }
                 let step =
                     if socket.variety == UnixKind::Stream { PIECE } else { bytes.len().max(1) };
                 for piece in bytes.chunks(step) {
@@ -529,8 +533,31 @@ fn rights(files: &[RawFd]) -> Vec<u8> {
 /// Whom a message is from, where its receiver asks: of a process that has ended no number is known, but most likely it has
 /// made the connection.
 fn sender_of(socket: &UnixSocket, message: &Message) -> Option<Pid> {
-    let asks = socket.options.number("pass_credentials") != 0;
-    message.by.or(socket.peer_process).filter(|_| asks)
+    message.by.or(socket.peer_process).filter(|_| socket.asks_for_senders())
+}
+
+/// The urgent byte of a stream.
+fn send_urgent(
+    process: Option<Pid>,
+    through: &OwnedFd,
+    byte: &[u8],
+    files: &[RawFd],
+) -> Result<()> {
+    let rights = [ControlMessage::ScmRights(files)];
+    let rights = if files.is_empty() { &[][..] } else { &rights[..] };
+    let flags = MsgFlags::MSG_OOB | MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    let send = || {
+        sendmsg::<()>(through.as_raw_fd(), &[IoSlice::new(byte)], rights, flags, None)
+            .map(drop)
+            .map_err(std::io::Error::from)
+    };
+    by(process, send).map_err(|error| match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => EngineError::Unfit {
+            what: "Unix sockets have no urgent bytes (MSG_OOB) here".into(),
+            way_out: "restart it on a machine with Linux 5.15 or newer".into(),
+        },
+        _ => system("send on", error),
+    })
 }
 
 /// As another process, which the receiver is told where it asks for it.

@@ -209,3 +209,30 @@ fn strangers_are_refused() {
     assert!(refusal.to_string().contains("outside of the job"), "{refusal}");
     drop(d);
 }
+
+#[test]
+fn an_urgent_byte_keeps_its_place() {
+    use nix::sys::socket::{MsgFlags, recv, send};
+
+    let (a, b) = UnixStream::pair().unwrap();
+    (&a).write_all(b"before").unwrap();
+    if send(a.as_raw_fd(), b"U", MsgFlags::MSG_OOB).is_err() {
+        return;
+    }
+    (&a).write_all(b"behind").unwrap();
+    let check = |b: &UnixStream| {
+        let mut bytes = [0; 64];
+        let mut now = |flags| {
+            let got = recv(b.as_raw_fd(), &mut bytes, flags | MsgFlags::MSG_DONTWAIT).unwrap();
+            bytes[..got].to_vec()
+        };
+        assert_eq!(now(MsgFlags::empty()), b"before");
+        assert_eq!(now(MsgFlags::MSG_OOB), b"U");
+        assert_eq!(now(MsgFlags::empty()), b"behind");
+    };
+    let dumped = dump(&[a.as_fd(), b.as_fd()]);
+    check(&b);
+    drop((a, b));
+    let back = dumped.restore();
+    check(&stream(&back.fds[1]));
+}
