@@ -51,7 +51,7 @@ mod out;
 mod output_file;
 mod progress;
 mod recipients;
-#[cfg(any(feature = "opentelemetry", feature = "s3"))]
+#[cfg(any(feature = "opentelemetry", feature = "s3", feature = "webhooks"))]
 mod resolving;
 mod session;
 #[cfg(feature = "opentelemetry")]

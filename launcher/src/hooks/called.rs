@@ -1,8 +1,8 @@
 //! A command that runs, in a process group of its own. Whoever looks at it never waits for it.
 
-use super::HOOKS;
 use super::heard::Heard;
 use super::hook::Target;
+use super::hook_variables;
 use super::queue::{Call, How};
 use crate::INNER_CALL;
 use nix::errno::Errno;
@@ -41,7 +41,10 @@ impl Called {
         let (output, told) = pipe2(OFlag::O_CLOEXEC)?;
         never_wait(&output)?;
         let mut command = program(&call.target)?;
-        command.process_group(0).env_remove(HOOKS);
+        command.process_group(0);
+        for name in hook_variables().take_while(|name| std::env::var_os(name).is_some()) {
+            command.env_remove(name);
+        }
         command.env("CKPTD_EVENT", call.kind.name()).env("CKPTD_JOB", job);
         command.stdin(Stdio::piped()).stdout(told.try_clone()?).stderr(told);
         let mut child = command.spawn()?;
@@ -133,7 +136,8 @@ fn program(target: &Target) -> io::Result<Command> {
         }
         #[cfg(feature = "webhooks")]
         Target::Address(address) => {
-            let mut command = Command::new(std::env::current_exe()?);
+            // The very executable, also where another version was installed meanwhile.
+            let mut command = Command::new("/proc/self/exe");
             command.arg(super::webhook::COMMAND).env(super::webhook::ADDRESS, address);
             command.env(INNER_CALL, "1");
             Ok(command)

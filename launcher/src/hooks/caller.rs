@@ -4,7 +4,7 @@ use super::called::never_wait;
 use super::hook::{Hook, Kind};
 use super::note::Note;
 use super::queue::{ENDING, LIMIT};
-use super::{HELD, HOOKS};
+use super::{HELD, hook_variables};
 use crate::INNER_CALL;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
@@ -194,8 +194,13 @@ impl Caller {
             command.env("CKPTD_DIR", std::path::absolute(jobs)?);
         }
         command.args([COMMAND, "--id", id, "--name", name]);
-        let hooks: Vec<String> = self.hooks.iter().map(ToString::to_string).collect();
-        command.env(HOOKS, serde_json::to_string(&hooks)?);
+        let mut variables = hook_variables();
+        for (variable, hook) in variables.by_ref().zip(&self.hooks) {
+            command.env(variable, hook.to_string());
+        }
+        if let Some(end) = variables.next() {
+            command.env_remove(end);
+        }
         Ok(command)
     }
 

@@ -75,11 +75,15 @@ const SHOWN: usize = 60;
 impl Target {
     /// What is behind the event.
     fn of(text: &str) -> Result<Self, HookError> {
-        if !SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+        let address = text.trim();
+        let begins = |scheme: &str| {
+            address.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+        };
+        if !SCHEMES.iter().any(|scheme| begins(scheme)) {
             return Ok(Self::Command(text.to_owned()));
         }
-        check_address(text)?;
-        Ok(Self::Address(text.to_owned()))
+        check_address(address)?;
+        Ok(Self::Address(address.to_owned()))
     }
 
     /// The beginning of a command, without what would end a line; of an address no more than the host.
@@ -89,7 +93,7 @@ impl Target {
             Self::Address(address) => {
                 let begin = address.find("//").map_or(0, |at| at + 2);
                 let (scheme, rest) = address.split_at(begin);
-                let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+                let authority = rest.split(['/', '\\', '?', '#']).next().unwrap_or_default();
                 let host = authority.rsplit('@').next().unwrap_or_default();
                 return format!("{scheme}{host}/...");
             }
@@ -200,6 +204,8 @@ mod tests {
         assert_eq!(hook.target, Target::Address(address.to_owned()));
         assert_eq!(hook.target.shown(), "https://hooks.example.org:8443/...");
         assert_eq!(hook.to_string().parse(), Ok(hook));
+        let hook: Hook = "lost= HTTPS://hooks.example.org\\secret".parse().unwrap();
+        assert_eq!(hook.target.shown(), "HTTPS://hooks.example.org/...");
         for bad in ["https://", "http://a b/", "https://[x/"] {
             let refused = format!("lost={bad}").parse::<Hook>();
             assert_eq!(refused, Err(HookError::BadAddress), "{bad}");

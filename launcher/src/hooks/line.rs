@@ -2,7 +2,7 @@
 
 use protocol::agent::ExitKind;
 use protocol::cluster::NodeName;
-use protocol::cluster::job_event::{Happening, JobEvent, Moved, Process};
+use protocol::cluster::job_event::{Happening, JobEvent, MOST_NAMED, Moved, Process};
 use serde::Serialize;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -77,6 +77,8 @@ pub fn line(event: &JobEvent, id: &str, job: &str, now_ms: u64) -> String {
 fn sentence(what: &Happening, job: &str) -> String {
     let processes = |number: usize| match number {
         1 => "1 process".to_owned(),
+        // No more are named.
+        MOST_NAMED.. => format!("{number} processes or more"),
         number => format!("{number} processes"),
     };
     match what {

@@ -38,9 +38,11 @@ pub use webhook::perform as send_event;
 
 use nix::sys::signal::Signal;
 
-/// Where the process that calls commands finds what is called, as a list in JSON: its arguments would show all users what
-/// secrets there may be in it.
-const HOOKS: &str = "CKPTD_HOOKS";
+/// Variables in which the process that calls commands finds what is called, until one is not there: its arguments would show
+/// all users what secrets there may be in it.
+fn hook_variables() -> impl Iterator<Item = String> {
+    (0_u32..).map(|number| format!("CKPTD_HOOK_{number}"))
+}
 
 /// Signals that are not for the process that calls commands; it is born with them blocked.
 const HELD: [Signal; 3] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT];

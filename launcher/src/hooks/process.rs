@@ -6,7 +6,7 @@ use super::line;
 use super::queue::{Action, Call, How, Input, Queue, Run};
 use super::said::{Log, Said};
 use super::source::{self, Told};
-use super::{HELD, HOOKS};
+use super::{HELD, hook_variables};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::text;
@@ -80,9 +80,8 @@ pub fn perform(calling: Calling) -> Result<(), Failure> {
 
 /// What is called, and when.
 fn hooks() -> Result<Vec<Hook>, String> {
-    let told = std::env::var(HOOKS).map_err(|error| format!("{HOOKS}: {error}"))?;
-    let told: Vec<String> = serde_json::from_str(&told).map_err(|error| error.to_string())?;
-    told.iter().map(|hook| hook.parse::<Hook>().map_err(|error| error.to_string())).collect()
+    let told = hook_variables().map_while(|name| std::env::var(name).ok());
+    told.map(|hook| hook.parse::<Hook>().map_err(|error| error.to_string())).collect()
 }
 
 struct Process {

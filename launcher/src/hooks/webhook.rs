@@ -81,9 +81,7 @@ async fn attempt(client: &Client, address: &str, line: Vec<u8>) -> Result<(), Re
         Ok(answer) => judge(answer.status()),
         // An address that is none, and what can't be a request.
         Err(error) if error.is_builder() => Err(Refusal::ForGood(cause(&error.without_url()))),
-        Err(error) if error.is_timeout() => {
-            Err(Refusal::ForNow(format!("no answer within {} s", ATTEMPT.as_secs())))
-        }
+        Err(error) if error.is_timeout() => Err(Refusal::ForNow("no answer in time".to_owned())),
         Err(error) => Err(Refusal::ForNow(cause(&error.without_url()))),
     }
 }

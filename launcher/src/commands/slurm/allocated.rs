@@ -1,11 +1,11 @@
 //! A job that is kept in a store between two allocations.
 
-use super::notice::{self, NotKept, Notice, Sent, Word};
+use super::notice::{self, Notice, Sent, Word};
 use crate::cli::RunArguments;
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::cluster::Cluster;
 use crate::commands::Context;
-use crate::commands::store::{Beside, Store, Unkept, kept, patience};
+use crate::commands::store::{Beside, Store, kept};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use protocol::agent::CheckpointNumber;
@@ -18,27 +18,24 @@ use std::time::Duration;
 /// How long the word of Slurm may take from the agents to here: a job may end at it sooner.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// How long a store that fails is tried after Slurm's word: Slurm kills what is left soon (slurm.conf(5): KillWait).
-const KEPT_WITHIN: Duration = Duration::from_secs(60);
-
 /// How a job's run ended.
 pub enum End {
     /// As any does.
     Of(kept::End),
     /// By Slurm's word to the job's processes: what is kept of it goes on.
     CutOff(Result<u8, Failure>),
-    /// By a last checkpoint, or by Slurm's word, and the store has failed: what was done in this allocation is lost, and would
-    /// be in the next one.
+    /// By a last checkpoint that the store has not taken, and there is none from before: the next run would begin anew.
     Unkept(Result<u8, Failure>),
 }
 
 impl End {
     /// Whether ckptd has failed.
     pub fn is_failure(&self) -> bool {
-        matches!(
-            self,
-            Self::Of(kept::End::Of(Err(_))) | Self::CutOff(Err(_)) | Self::Unkept(Err(_))
-        )
+        let (Self::Of(kept::End::Of(status)) | Self::CutOff(status) | Self::Unkept(status)) = self
+        else {
+            return false;
+        };
+        status.is_err()
     }
 }
 
@@ -64,27 +61,24 @@ pub fn run_from(
     // Programs may catch a signal for something else, and end well soon after.
     let ended_well = |word: &Word| word.sent == Sent::Signal && matches!(status, Ok(0));
     if let Some(Word { kept, .. }) = word.filter(|word| word.is_recent() && !ended_well(word)) {
-        if let Err(not_kept) = &kept {
-            eprintln!("ckptd: {not_kept}");
+        if let Err(error) = kept {
+            eprintln!("ckptd: {error}");
         }
         if let Ok(0) = status {
             eprintln!(
                 "ckptd: the job ended with status 0 when Slurm told it to end: what is kept of it stays"
             );
         }
-        return match kept {
-            Err(NotKept::Store(_)) => End::Unkept(status),
-            _ => End::CutOff(status),
-        };
+        return End::CutOff(status);
     }
     let (status, left) = kept::settle(context, store, status, last);
-    if left == kept::Left::Checkpoint {
+    if matches!(left, kept::Left::Checkpoint | kept::Left::OnlyCheckpoint) {
         eprintln!("ckptd: its checkpoints go with the allocation");
-        if last.is_taken() {
-            return End::Unkept(status);
-        }
     }
-    End::Of(kept::End::Of(status))
+    match left {
+        kept::Left::OnlyCheckpoint => End::Unkept(status),
+        _ => End::Of(kept::End::Of(status)),
+    }
 }
 
 /// Keeps the job at once when Slurm tells its processes to end.
@@ -98,16 +92,8 @@ fn watch(
     let cluster = context.cluster()?.ok_or_else(|| Failure::of(&what, "its agent has gone"))?;
     let (store, beside) = (store.clone(), beside.clone());
     Notice::watch(agents_log, move |at_ms| {
-        let checkpoint = untouched(&cluster, store.here(), at_ms).map_err(NotKept::NoCheckpoint)?;
-        let attempt = || {
-            let kept = beside.keep_now(checkpoint);
-            kept.map_err(|cause| Unkept::Failed(Failure::of(&what, cause)))
-        };
-        let wait = |pause| {
-            std::thread::sleep(pause);
-            true
-        };
-        patience::persist(KEPT_WITHIN, attempt, wait).map_err(NotKept::Store)
+        let checkpoint = untouched(&cluster, store.here(), at_ms)?;
+        beside.keep_now(checkpoint).map_err(|cause| Failure::of(&what, cause))
     })
 }
 

@@ -65,7 +65,7 @@ impl Allocation {
         let nodes = names.into_iter().zip(slots);
         let nodes = nodes.map(|(name, slots)| Node { name, slots }).collect();
         let now = match field(&record, "NodeList").filter(|list| !NO_NODES.contains(list)) {
-            Some(list) => expand(list)?,
+            Some(list) => expand(list).unwrap_or_default(),
             None => Vec::new(),
         };
         let (nodes, lost) = still_there(nodes, &now);

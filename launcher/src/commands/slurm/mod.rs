@@ -47,7 +47,7 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
     let allocation = Allocation::of_environment()?;
     if !allocation.lost.is_empty() {
         eprintln!(
-            "ckptd: warning: {}: no longer in the allocation, which has {} nodes now",
+            "ckptd: warning: {}: no longer in the allocation; nodes that are left: {}",
             allocation.lost.join(", "),
             allocation.nodes.len()
         );
@@ -93,7 +93,7 @@ fn run_in_allocation(context: &Context, mut arguments: SlurmRunArguments) -> Res
         End::Unkept(status) => {
             if requeues {
                 eprintln!(
-                    "ckptd: the job is not put into the queue again: the store would fail the next run, too"
+                    "ckptd: the job is not put into the queue again: it would begin anew, as the store has nothing of it"
                 );
             }
             (status, false)

@@ -45,17 +45,6 @@ pub enum Sent {
     Signal,
 }
 
-/// Why a job is not kept as it was before the word.
-#[derive(Debug, thiserror::Error)]
-pub enum NotKept {
-    /// It has no checkpoint from before.
-    #[error("{0}")]
-    NoCheckpoint(Failure),
-    /// The store has failed.
-    #[error("{0}")]
-    Store(Failure),
-}
-
 /// The word, and what became of the job then.
 pub struct Word {
     /// What it was.
@@ -63,7 +52,7 @@ pub struct Word {
     /// When it was seen, in milliseconds since 1970 UTC.
     at_ms: u64,
     /// Whether the job is kept as it was before.
-    pub kept: Result<(), NotKept>,
+    pub kept: Result<(), Failure>,
 }
 
 impl Word {
@@ -95,7 +84,7 @@ impl Notice {
     /// Where there can't be another thread.
     pub fn watch(
         log: PathBuf,
-        keep: impl FnMut(u64) -> Result<(), NotKept> + Send + 'static,
+        keep: impl FnMut(u64) -> Result<(), Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
         let seen = Arc::<Seen>::default();
         let own = Arc::clone(&seen);
@@ -128,7 +117,7 @@ impl Drop for Notice {
 
 impl Seen {
     /// The last word that came until nobody waits for it any more. One that follows soon means the same end.
-    fn look(&self, log: &Path, mut keep: impl FnMut(u64) -> Result<(), NotKept>) -> Option<Word> {
+    fn look(&self, log: &Path, mut keep: impl FnMut(u64) -> Result<(), Failure>) -> Option<Word> {
         let (mut from, mut word) = (0, None::<Word>);
         loop {
             let is_over = self.is_over.load(Ordering::Acquire);
@@ -207,7 +196,7 @@ mod tests {
         writeln!(log, "{second}").unwrap();
         let notice = Notice::watch(path.clone(), |at_ms| {
             assert!(at_ms > 0);
-            Err(NotKept::Store(Failure::of("keep it", "the disk is full")))
+            Err(Failure::of("keep it", "the disk is full"))
         });
         let word = notice.unwrap().finish(Duration::ZERO).unwrap();
         assert!(word.is_recent() && word.kept.is_err());

@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use protocol::durable::remove_if_there;
+use protocol::durable::{remove_if_there, sync_folder};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub(super) struct Folder {
     dir: PathBuf,
     name: String,
     /// Held as long as the job runs: two of one name would overwrite each other's.
-    lock: Option<Flock<File>>,
+    _lock: Option<Flock<File>>,
 }
 
 /// A folder of what is not whole yet; it goes with this.
@@ -43,31 +43,43 @@ impl Folder {
     pub(super) fn of(dir: &Path, name: &str) -> Result<Self, Failure> {
         let what = format!("keep jobs in {}", dir.display());
         // Told before the job begins, not when its machines are about to go.
-        let lock = match lock(&lock_of(dir, name)) {
-            Ok(lock) => lock,
-            Err(LockError::Held) => {
+        let lock = dir.join(format!("{name}.{ENDING}.lock"));
+        let file = File::options().create(true).truncate(false).write(true).open(lock);
+        let file = file.map_err(|error| match dir.try_exists() {
+            Ok(false) => Failure::of(&what, absent(dir)),
+            _ => Failure::of(&what, error),
+        })?;
+        let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Some(lock),
+            Err((_, Errno::EWOULDBLOCK)) => {
                 return Err(Failure::of(what, format!("another job that is called {name} runs")));
             }
-            Err(LockError::Open(error)) => {
-                return Err(match dir.try_exists() {
-                    Ok(false) => Failure::of(&what, absent(dir)),
-                    _ => Failure::of(&what, error),
-                });
-            }
+            // Not every shared file system has locks.
+            Err(_) => None,
         };
         let is_alone = lock.is_some();
-        let folder = Self { dir: dir.to_owned(), name: name.to_owned(), lock };
+        let folder = Self { dir: dir.to_owned(), name: name.to_owned(), _lock: lock };
         if is_alone {
             folder.sweep().map_err(|error| Failure::of(&what, error))?;
         }
-        folder.probe().map_err(|error| Failure::of(what, error))?;
+        match folder.probe() {
+            Ok(()) => {}
+            // The run may end well, and make room by that.
+            Err(error) if folder.has_archive().is_ok_and(|is_there| is_there) => {
+                eprintln!("ckptd: warning: {what} is not possible now: {error}");
+            }
+            Err(error) => return Err(Failure::of(what, error)),
+        }
         Ok(folder)
     }
 
-    /// Whether anything at all can be written: a lock's file can be made on a disk that is full.
+    /// Whether anything at all can be written: a lock's file can be made on a disk that is full. Over a network only what is
+    /// synced is known to be there.
     fn probe(&self) -> io::Result<()> {
         let draft = self.draft()?;
-        fs::write(draft.archive(), [0; PROBED])
+        let mut file = File::create(draft.archive())?;
+        file.write_all(&[0; PROBED])?;
+        file.sync_all()
     }
 
     /// The archive.
@@ -125,57 +137,12 @@ impl Folder {
     /// A draft that is whole and durable replaces the archive.
     pub(super) fn replace(&self, draft: Draft) -> io::Result<()> {
         fs::rename(draft.archive(), self.archive())?;
-        File::open(&self.dir).and_then(|folder| folder.sync_all())
+        File::open(&self.dir).and_then(|folder| sync_folder(&folder))
     }
 
-    /// Removes the archive and, if it is held, the lock's file. Nothing is to be kept there after that.
+    /// Removes the archive.
     pub(super) fn remove(&self) -> io::Result<()> {
-        remove_if_there(&self.archive())?;
-        match &self.lock {
-            Some(_) => remove_if_there(&lock_of(&self.dir, &self.name)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The file that is locked for a job of that name.
-fn lock_of(dir: &Path, name: &str) -> PathBuf {
-    dir.join(format!("{name}.{ENDING}.lock"))
-}
-
-/// Why a lock can't be had.
-enum LockError {
-    /// Somebody has it.
-    Held,
-    /// There can't be its file.
-    Open(io::Error),
-}
-
-impl From<io::Error> for LockError {
-    fn from(error: io::Error) -> Self {
-        Self::Open(error)
-    }
-}
-
-/// Takes a lock; `None`: this file system has none, as not every shared one does.
-fn lock(path: &Path) -> Result<Option<Flock<File>>, LockError> {
-    loop {
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
-        let own = file.metadata()?;
-        let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => lock,
-            Err((_, Errno::EWOULDBLOCK)) => return Err(LockError::Held),
-            Err(_) => return Ok(None),
-        };
-        // Who had it until now may have removed the file: the lock of a file without a name keeps nobody out.
-        match path.symlink_metadata() {
-            Ok(found) if (found.dev(), found.ino()) == (own.dev(), own.ino()) => {
-                return Ok(Some(lock));
-            }
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error.into()),
-        }
+        remove_if_there(&self.archive())
     }
 }
 
@@ -235,8 +202,5 @@ mod tests {
         planted.has_archive().unwrap_err();
         folder.remove().unwrap();
         folder.remove().unwrap();
-        assert!(!names().iter().any(|name| name.starts_with("a.ckptd")), "{:?}", names());
-        drop(folder);
-        Folder::of(base.path(), "a").unwrap();
     }
 }

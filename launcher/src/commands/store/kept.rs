@@ -1,7 +1,7 @@
 //! Running a job that is kept in a store: what it goes on from comes from there, and unless it ends well, its newest checkpoint
 //! goes there.
 
-use super::{Beside, Found, Store, patience, refuse_lone_keys};
+use super::{Beside, Found, Store, Unkept, patience, refuse_lone_keys};
 use crate::cli::{EngineSetting, JobOptions, RestartArguments, RunArguments, THEN_EXIT};
 use crate::client::last_checkpoint::LastCheckpoint;
 use crate::client::resume::ComesBack;
@@ -117,6 +117,8 @@ pub enum Left {
     Nothing,
     /// A checkpoint that could not be kept in the store.
     Checkpoint,
+    /// The same, and the store fails and has nothing to go on from.
+    OnlyCheckpoint,
     /// What is no use to go on from.
     Record,
 }
@@ -137,19 +139,23 @@ pub fn settle(
     if !last.is_taken() && !has_checkpoint(context, store.here()) {
         return (status, Left::Record);
     }
-    let was_to_end = last.is_taken();
-    let kept = match was_to_end {
-        true => patience::keep_last(context, store),
-        false => store.keep(context).map_err(Failure::from),
-    };
-    match kept {
+    // The job's own end is what is told then; where it was not to end, the loss is.
+    if !last.is_taken() {
+        return match store.keep(context).map_err(Failure::from) {
+            Ok(()) => (status, Left::Nothing),
+            Err(error) => {
+                eprintln!("ckptd: {error}");
+                (status, Left::Checkpoint)
+            }
+        };
+    }
+    match patience::keep_last(context, store) {
         Ok(()) => (status, Left::Nothing),
-        // The job's own end is what is told then; where it was not to end, the loss is.
-        Err(error) if !was_to_end => {
-            eprintln!("ckptd: {error}");
-            (status, Left::Checkpoint)
+        Err(Unkept::Interrupted(error)) => (Err(error), Left::Checkpoint),
+        Err(Unkept::Failed(error)) => {
+            let left = if store.is_empty() { Left::OnlyCheckpoint } else { Left::Checkpoint };
+            (Err(error), left)
         }
-        Err(error) => (Err(error), Left::Checkpoint),
     }
 }
 
@@ -221,7 +227,7 @@ pub fn perform(context: &Context, mut arguments: RunArguments) -> Result<u8, Fai
     let (status, left) = settle(context, &store, status, &awaited.last);
     match left {
         Left::Nothing => forget(context, store.here()),
-        Left::Checkpoint => {
+        Left::Checkpoint | Left::OnlyCheckpoint => {
             let resume = context.resume_command(store.here());
             eprintln!("ckptd: job {} is here; resume with: {resume}", store.here());
         }

@@ -8,7 +8,7 @@
 mod beside;
 mod folder;
 pub mod kept;
-pub mod patience;
+mod patience;
 mod place;
 mod turns;
 
@@ -187,6 +187,12 @@ impl Store {
         found.map_err(|error| {
             Failure::of(format!("look for {}", self.place.archive().display()), error)
         })
+    }
+
+    /// Whether there is nothing to go on from, as far as the store tells.
+    pub fn is_empty(&self) -> bool {
+        let has_job = Interrupts::hold().and_then(|interrupts| self.has_job(&interrupts));
+        has_job.is_ok_and(|has_job| !has_job)
     }
 
     /// Brings the job here, if it is kept.

@@ -3,7 +3,6 @@
 
 use super::{Store, Unkept};
 use crate::commands::Context;
-use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// As the last attempt had it.
-pub fn keep_last(context: &Context, store: &Store) -> Result<(), Failure> {
+pub fn keep_last(context: &Context, store: &Store) -> Result<(), Unkept> {
     let mut interrupts = Interrupts::hold()?;
     let wait = |pause: Duration| {
         let until = Instant::now() + pause;
@@ -39,30 +38,26 @@ pub fn keep_last(context: &Context, store: &Store) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As the last attempt had it.
-pub fn persist(
+fn persist(
     limit: Duration,
     mut attempt: impl FnMut() -> Result<(), Unkept>,
     mut wait: impl FnMut(Duration) -> bool,
-) -> Result<(), Failure> {
-    let (begun, mut pause, mut said) = (Instant::now(), FIRST_PAUSE, None);
+) -> Result<(), Unkept> {
+    let (begun, mut pause, mut is_told) = (Instant::now(), FIRST_PAUSE, false);
     loop {
         let failure = match attempt() {
-            Ok(()) => return Ok(()),
-            Err(Unkept::Interrupted(failure)) => return Err(failure),
             Err(Unkept::Failed(failure)) => failure,
+            done => return done,
         };
         let left = limit.saturating_sub(begun.elapsed());
         if left <= pause {
-            return Err(failure);
+            return Err(Unkept::Failed(failure));
         }
-        // What lasts is told once.
-        let reason = failure.to_string();
-        if said.as_ref() != Some(&reason) {
-            eprintln!("ckptd: {reason}; it is tried again for {} s", left.as_secs());
-            said = Some(reason);
+        if !std::mem::replace(&mut is_told, true) {
+            eprintln!("ckptd: {failure}; it is tried again for {} s", left.as_secs());
         }
         if !wait(pause) {
-            return Err(failure);
+            return Err(Unkept::Failed(failure));
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -71,6 +66,7 @@ pub fn persist(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Failure;
 
     fn full() -> Unkept {
         Unkept::Failed(Failure::of("keep it", "No space left on device"))
