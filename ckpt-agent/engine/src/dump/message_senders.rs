@@ -80,7 +80,8 @@ pub(super) fn unknown(files: &[OpenFile], probes: &[Probe]) -> Vec<String> {
 fn look(remote: &mut Remote<'_>, fd: i32, messages: &mut [(u64, &mut UnixMessage)]) -> Result<()> {
     let at = remote.scratch_data()?;
     let (fd, level, name) = (fd as u64, libc::SOL_SOCKET as u64, libc::SO_PEEK_OFF as u64);
-    let mut memory = [0u32.to_ne_bytes(), 4u32.to_ne_bytes()].concat();
+    // Where the kernel does not tell it, no offset (-1) is what most programs have.
+    let mut memory = [(-1i32).to_ne_bytes(), 4i32.to_ne_bytes()].concat();
     let mut batch = Batch::new();
     batch.add(libc::SYS_getsockopt, &[fd, level, name, at, at + 4]);
     for (place, (offset, _)) in (0u64..).zip(messages.iter()) {

@@ -216,7 +216,7 @@ pub(super) const TCP: &[Row] = &[
     ("TCP_SYNCNT", Kept, ""),
     ("TCP_LINGER2", Kept, ""),
     ("TCP_DEFER_ACCEPT", Kept, ""),
-    ("TCP_WINDOW_CLAMP", Kept, ""),
+    ("TCP_WINDOW_CLAMP", Kept, "not of a connection"),
     ("TCP_INFO", Nothing, "counts and estimates begin anew"),
     ("TCP_QUICKACK", Kept, ""),
     ("TCP_CONGESTION", Kept, "where the machine has that algorithm; a line says where not"),

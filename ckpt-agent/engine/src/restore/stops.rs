@@ -8,7 +8,9 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{PendingSignal, Pid, ProcessImage, StoppedChild};
 use super::super::proc::{thread_numbers, thread_state};
 use super::super::sys::signals;
-use super::super::trace::{Remote, RunningThread, StopReport, StoppedThread, deliver, wait_for};
+use super::super::trace::{
+    Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_for,
+};
 use super::threads::queue_signals;
 use super::{Complete, Numbers};
 
@@ -155,32 +157,47 @@ fn go_on_all(processes: &mut [Complete], numbers: &Numbers) -> Result<()> {
 }
 
 /// Has a process stop, and go on: the kernel keeps the latter for its parent (kernel/signal.c, SIGNAL_STOP_CONTINUED). The
-/// program itself is told of neither.
+/// program itself is told of neither. It has its own limits by now: where they leave no room for calls in it, nothing is done,
+/// and its parent is not told.
 fn go_on(process: &mut Complete) -> Result<()> {
+    let entry = process.known.entry;
+    let leader = process.threads.first_mut().ok_or(EngineError::Gone(process.pid))?;
+    let scratch = match Remote::take(leader, entry)?.make_scratch(None) {
+        Ok(scratch) => scratch,
+        Err(gone @ EngineError::Gone(_)) => return Err(gone),
+        Err(_) => return Ok(()),
+    };
     let (threads, masks): (Vec<_>, Vec<u64>) =
         stand(std::mem::take(&mut process.threads), libc::SIGSTOP)?.into_iter().unzip();
     process.threads = threads;
     let _ = signals::send(process.pid, libc::SIGCONT);
+    let tidied = tidy(process, scratch);
+    for (thread, mask) in process.threads.iter().zip(masks) {
+        thread.set_blocked(mask)?;
+    }
+    // At worst it has a signal too many or too few of those that do nothing else than stop it and have it go on.
+    match tidied {
+        Err(gone @ EngineError::Gone(_)) => Err(gone),
+        _ => Ok(()),
+    }
+}
+
+/// Takes away the signal by which a process went on, and gives back what that and the stop have taken.
+fn tidy(process: &mut Complete, scratch: Scratch) -> Result<()> {
     let (entry, job_control) = (process.known.entry, process.known.job_control.clone());
     let leader = process.threads.first_mut().ok_or(EngineError::Gone(process.pid))?;
-    let mut remote = Remote::take(leader, entry)?;
-    let scratch = remote.make_scratch(None)?;
-    drop_signal(&mut remote, libc::SIGCONT)?;
-    drop(remote);
+    drop_signal(&mut Remote::take(leader, entry)?.with_scratch(scratch), libc::SIGCONT)?;
     for (place, signal) in job_control {
         let thread = process.threads.get_mut(place.unwrap_or(0));
         let thread = thread.ok_or(EngineError::Gone(process.pid))?;
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
         let pid = remote.call("getpid", libc::SYS_getpid, &[])? as i32;
         let tid = remote.call("gettid", libc::SYS_gettid, &[])? as i32;
-        queue_signals(&mut remote, scratch, pid, place.map(|_| tid), &[signal])?;
+        // Full queues (RLIMIT_SIGPENDING) do not keep the scratch area.
+        let _ = queue_signals(&mut remote, scratch, pid, place.map(|_| tid), &[signal]);
     }
     let leader = process.threads.first_mut().ok_or(EngineError::Gone(process.pid))?;
-    Remote::take(leader, entry)?.with_scratch(scratch).drop_scratch()?;
-    for (thread, mask) in process.threads.iter().zip(masks) {
-        thread.set_blocked(mask)?;
-    }
-    Ok(())
+    Remote::take(leader, entry)?.with_scratch(scratch).drop_scratch()
 }
 
 /// Waits until a thread stands, and interrupts one that does not in time. `None`: it has ended.

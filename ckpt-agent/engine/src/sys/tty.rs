@@ -158,7 +158,7 @@ pub fn exclusive(fd: impl AsFd) -> io::Result<bool> {
     Ok(read_with(fd, GET_EXCLUSIVE, 0i32)? != 0)
 }
 
-/// Modes that can't be changed, a bit each (TIOCGLCKTRMIOS); `None`: all can be.
+/// Modes that can't be changed, a bit each (TIOCGLCKTRMIOS); `None`: all can be, or the kernel knows nothing of that.
 ///
 /// # Errors
 /// As ioctl(2).
@@ -171,7 +171,11 @@ pub fn fixed_modes(fd: impl AsFd) -> io::Result<Option<libc::termios2>> {
         libc::ioctl(fd.as_fd().as_raw_fd(), GET_FIXED as libc::Ioctl, bytes.as_mut_ptr())
     };
     if answer < 0 {
-        return Err(io::Error::last_os_error());
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::ENOTTY | libc::EINVAL) => Ok(None),
+            _ => Err(error),
+        };
     }
     if bytes.iter().all(|byte| *byte == 0) {
         return Ok(None);

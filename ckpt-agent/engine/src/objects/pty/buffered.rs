@@ -69,6 +69,10 @@ pub(super) fn take_and_put_back(
     let (mut side, status) = Sides::borrow(master, slave)?;
     let mut taken = Buffered { slave_closed: hung_up, status, ..Buffered::default() };
     let read = side.take(&mut taken);
+    // What could not be read is there still: nothing is thrown away for the sake of a status.
+    if read.is_err() {
+        taken.status &= !status::of_bytes(taken.status);
+    }
     let put_back = side.put_all(&taken);
     drop(side);
     put_back.map_err(|error| match error {
@@ -146,9 +150,9 @@ impl<'a> Sides<'a> {
         }
         // From here on `drop` gives everything back.
         let sides = Self { master, slave, flags, packet, modes, fixed };
-        let status = if packet { status::take(master)? } else { 0 };
         fcntl(master, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))
             .map_err(|errno| system("fcntl", errno))?;
+        let status = if packet { status::take(master)? } else { 0 };
         if packet {
             tty::set_packet_mode(master, false).map_err(|error| system("ioctl TIOCPKT", error))?;
         }

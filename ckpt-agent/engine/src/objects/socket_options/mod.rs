@@ -16,7 +16,7 @@ use socket2::SockRef;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::restrained::{OVER_SOCKET_OPTIONS, Restrained};
 use super::super::sys::{interface, sockopt};
-use table::{CONNECTED, FAST_OPEN_KEY, Form, KNOWN, Known, Of, UNCONNECTED};
+use table::{FAST_OPEN_KEY, Form, KNOWN, Known, Of, UNCONNECTED};
 
 /// How long a name or structure an option may be.
 const LONGEST: usize = 2048;
@@ -116,9 +116,7 @@ impl SocketOptions {
         let mut set = BTreeMap::new();
         for known in KNOWN.iter().filter(|known| kind.has(known.of)) {
             // Kernels without an option, and options of other families, are no error.
-            if (connected && UNCONNECTED.contains(&known.name))
-                || (!connected && known.name == CONNECTED)
-            {
+            if connected && UNCONNECTED.contains(&known.name) {
                 continue;
             }
             if let Some(value) = read_one(socket, known) {

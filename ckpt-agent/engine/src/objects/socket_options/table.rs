@@ -30,9 +30,6 @@ const NETLINK_GET_STRICT_CHK: i32 = 12;
 pub(super) const UNCONNECTED: [&str; 4] =
     ["largest_segment", "window_clamp", "fast_open_connect", "fast_open_without_cookie"];
 
-/// The window clamp of a connection, which the kernel changes, too; so it is set last.
-pub(super) const CONNECTED: &str = "connected_window_clamp";
-
 /// The key of its cookies; a socket without one of its own tells the network's.
 pub(super) const FAST_OPEN_KEY: &str = "fast_open_key";
 
@@ -389,7 +386,6 @@ pub(super) const KNOWN: &[Known] = &[
     int("defer_accept", libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, Of::Tcp, Moment::Last),
     bytes(FAST_OPEN_KEY, libc::IPPROTO_TCP, uapi::TCP_FASTOPEN_KEY, Of::Tcp, Moment::Last),
     int("fast_open", libc::IPPROTO_TCP, libc::TCP_FASTOPEN, Of::Tcp, Moment::Last),
-    int(CONNECTED, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, Of::Tcp, Moment::Last),
     int("not_sent_low_water", libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT, Of::Tcp, Moment::Made),
     int("no_delay", libc::IPPROTO_TCP, libc::TCP_NODELAY, Of::Tcp, Moment::Last),
     int("cork", libc::IPPROTO_TCP, libc::TCP_CORK, Of::Tcp, Moment::Last),
