@@ -2,7 +2,7 @@
 //! nothing waits for it.
 
 use crate::failure::Failure;
-use crate::resolving::Hosts;
+use crate::resolving::{Hosts, cause};
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
@@ -94,12 +94,6 @@ fn judge(status: StatusCode) -> Result<(), Refusal> {
         status if status.is_server_error() => Err(Refusal::ForNow(reason)),
         _ => Err(Refusal::ForGood(reason)),
     }
-}
-
-/// What an error comes from.
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.last().map_or_else(String::new, ToString::to_string)
 }
 
 #[cfg(test)]

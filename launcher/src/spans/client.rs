@@ -1,6 +1,6 @@
 //! Requests over HTTP, each done on the thread that asks for it.
 
-use crate::resolving::Hosts;
+use crate::resolving::{Hosts, cause};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use std::io;
 use std::pin::Pin;
@@ -111,13 +111,6 @@ impl HttpClient for Client {
     {
         Box::pin(async move { self.send_or_say(request) })
     }
-}
-
-/// What lies at the bottom of an error: of what is above it, each only says that something failed.
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .last()
-        .map_or_else(String::new, ToString::to_string)
 }
 
 fn limit() -> Duration {

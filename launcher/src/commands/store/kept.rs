@@ -136,11 +136,11 @@ pub fn settle(
         let left = if removed.is_ok() { Left::Nothing } else { Left::Record };
         return (removed.and(status), left);
     }
-    if !last.is_taken() && !has_checkpoint(context, store.here()) {
-        return (status, Left::Record);
-    }
     // The job's own end is what is told then; where it was not to end, the loss is.
     if !last.is_taken() {
+        if !has_checkpoint(context, store.here()) {
+            return (status, Left::Record);
+        }
         return match store.keep(context).map_err(Failure::from) {
             Ok(()) => (status, Left::Nothing),
             Err(error) => {
